@@ -11,6 +11,8 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/ocibridge/ocibridge/internal/base/subject"
+	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 )
@@ -40,6 +42,25 @@ func Read(ctx context.Context, store ReferenceFetcher, a provider.Address, v pro
 // returns an error if all manifests are missing, or if more than 32 manifests are missing.
 func ReadAvailable(ctx context.Context, store ReferenceFetcher, a provider.Address, v provider.Version) (*Version, error) {
 	return read(ctx, store, a, v, maxMissing)
+}
+
+// ReadTagged is like [ReadAvailable], for a provider or for a module, whose tag must be given.
+// The version of a module has the module, one package without a platform, and the module's
+// manifest as its index.
+func ReadTagged(ctx context.Context, store ReferenceFetcher, of subject.Address, v provider.Version, tag ociaddr.Tag) (*Version, error) {
+	a, ok := of.(module.Address)
+	if !ok {
+		return ReadAvailable(ctx, store, of.(provider.Address), v)
+	}
+	if _, err := ociaddr.VersionTag(v); err != nil {
+		return nil, err
+	}
+	m, err := ReadModuleTag(ctx, store, a, v, tag)
+	if err != nil {
+		return nil, err
+	}
+	zip := Package{Filename: a.Name() + "-" + v.String() + ".zip", Digest: m.Digest, Size: m.Size, H1: m.H1, Manifest: m.Manifest}
+	return &Version{Version: v, Packages: []Package{zip}, Index: m.Manifest, Module: m}, nil
 }
 
 // read is like [Read], but accepts a version that has at most mayMiss missing manifests.

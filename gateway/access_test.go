@@ -13,6 +13,7 @@ import (
 	"github.com/ocibridge/ocibridge/gateway"
 	"github.com/ocibridge/ocibridge/gateway/access"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
@@ -20,7 +21,7 @@ import (
 // the providers of registry.opentofu.org. "ops-token" is the token of an operator.
 func (b *bench) controlled() {
 	token := func(name, text, pattern string) access.Token {
-		return access.Token{Name: name, SHA256: sha256.Sum256([]byte(text)), Selector: provider.Selector{Include: []provider.Pattern{provider.MustParsePattern(pattern)}}}
+		return access.Token{Name: name, SHA256: sha256.Sum256([]byte(text)), Selector: subject.Selector{Include: []subject.Pattern{provider.MustParsePattern(pattern)}}}
 	}
 	ops := token("ops", "ops-token", "*/*/*")
 	ops.Operator = true

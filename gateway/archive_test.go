@@ -22,6 +22,7 @@ import (
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/registries/registry"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/recorder"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/release"
@@ -220,7 +221,7 @@ func TestHEADOfProxyCaches(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
 			b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: zip(t, linux)})
-			b.options.Repository = func(_ context.Context, a provider.Address) (catalog.Store, error) {
+			b.options.Repository = func(_ context.Context, a subject.Address) (catalog.Store, error) {
 				return registry.ReadOnly{Repository: b.repository(a)}, nil
 			}
 			b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
@@ -498,7 +499,7 @@ func TestNoClientDeadlineWhileTheRegistryIsRead(t *testing.T) {
 	b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: random(10*gateway.CopyBuffer + 1)})
 	w := &deadlineWriter{ResponseWriter: httptest.NewRecorder()}
 	reads := 0
-	b.options.Repository = func(_ context.Context, a provider.Address) (catalog.Store, error) {
+	b.options.Repository = func(_ context.Context, a subject.Address) (catalog.Store, error) {
 		return watchedStore{b.repo, func() {
 			if reads++; w.armed.Load() != 0 {
 				t.Error("the client's deadline runs while the registry is read")

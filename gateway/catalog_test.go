@@ -13,6 +13,7 @@ import (
 	"oras.land/oras-go/v2/registry/remote"
 
 	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/recorder"
 	"github.com/ocibridge/ocibridge/provider"
 )
@@ -154,8 +155,8 @@ func TestTagListIsRevalidated(t *testing.T) {
 }
 
 // conditionally makes repositories send conditional requests for lists of tags, as the command serve does.
-func conditionally(next func(context.Context, provider.Address) (catalog.Store, error)) func(context.Context, provider.Address) (catalog.Store, error) {
-	return func(ctx context.Context, a provider.Address) (catalog.Store, error) {
+func conditionally(next func(context.Context, subject.Address) (catalog.Store, error)) func(context.Context, subject.Address) (catalog.Store, error) {
+	return func(ctx context.Context, a subject.Address) (catalog.Store, error) {
 		store, err := next(ctx, a)
 		if repo, ok := store.(*remote.Repository); ok {
 			repo.Client = catalog.Conditional(repo.Client)
@@ -312,7 +313,7 @@ func TestErrorPolicy(t *testing.T) {
 			b.catalog(catalog.Options{
 				TagTTL:     -1,
 				FreshToken: func(ctx context.Context) context.Context { return ctx },
-				Account:    func(provider.Address) catalog.Account { return catalog.Account{DeniedMeansAbsent: tc.means} },
+				Account:    func(subject.Address) catalog.Account { return catalog.Account{DeniedMeansAbsent: tc.means} },
 				Deny:       []catalog.Deny{{Pattern: provider.PatternFor(denied)}},
 			})
 			c := b.serve()

@@ -15,6 +15,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/gateway"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/origin"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/recorder"
 	realorigin "github.com/ocibridge/ocibridge/origin"
@@ -176,7 +177,7 @@ func TestMirroredHostsAsClientsWriteThem(t *testing.T) {
 		b := newBench(t)
 		b.options.PublicURL = parseURL(t, "https://gateway.example/")
 		var asked []string
-		b.options.Repository = func(_ context.Context, a provider.Address) (catalog.Store, error) {
+		b.options.Repository = func(_ context.Context, a subject.Address) (catalog.Store, error) {
 			asked = append(asked, a.String())
 			return nil, gateway.ErrNotServed
 		}

@@ -19,6 +19,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/base/document"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 	"github.com/ocibridge/ocibridge/internal/base/outgoing"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 )
 
 var (
@@ -132,7 +133,7 @@ func (g *gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
 func (g *gateway) sayDenied(r *http.Request, err error) string {
 	denied := &catalog.DeniedError{}
 	errors.As(err, &denied)
-	g.Log.InfoContext(r.Context(), "a denied version was requested", string(denied.Subject.Kind()), denied.Subject.String(), "version", denied.Version, "reason", denied.Reason)
+	g.Log.InfoContext(r.Context(), "a denied version was requested", subject.Attr(denied.Subject), "version", denied.Version, "reason", denied.Reason)
 	return denied.Said()
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway/archives"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
@@ -25,8 +26,7 @@ type Limits struct {
 // repositories from Repository, and checks versions with Check.
 type Backed struct {
 	Options
-	Repository func(context.Context, provider.Address) (catalog.Store, error)
-	Modules    catalog.ModuleOptions
+	Repository func(context.Context, subject.Address) (catalog.Store, error)
 	Deny       []catalog.Deny
 	Check      func(context.Context, artifact.Fetcher, provider.Address, provider.Version, *artifact.Version) (*artifact.Version, error)
 }
@@ -54,7 +54,7 @@ func NewWithin(o Backed, l Limits) http.Handler {
 func (o Backed) with(c catalog.Options, l limits) Options {
 	if o.Catalog == nil {
 		c.Repository, c.Check, c.Timeout, c.Log = o.Repository, o.Check, l.metadata, o.Log
-		c.Modules, c.Deny = o.Modules, o.Deny
+		c.Deny = o.Deny
 		var err error
 		if o.Catalog, err = catalog.New(c); err != nil {
 			panic(err)

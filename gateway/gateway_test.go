@@ -19,6 +19,7 @@ import (
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/accepted"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/collected"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/loopback"
@@ -56,8 +57,8 @@ func newBench(t testing.TB) *bench {
 	b.repo = b.repository(widget)
 	b.options = gateway.Backed{
 		Options: gateway.Options{Log: slog.New(slog.NewTextHandler(b.log, nil))},
-		Repository: func(_ context.Context, a provider.Address) (catalog.Store, error) {
-			if a.Hostname() == "elsewhere.example" {
+		Repository: func(_ context.Context, a subject.Address) (catalog.Store, error) {
+			if a.Hostname() == "elsewhere.example" || a.Kind() == subject.Module {
 				return nil, fmt.Errorf("%w: no template is for it", gateway.ErrNotServed)
 			}
 			return b.repository(a), nil
@@ -76,7 +77,7 @@ func (b *bench) stopRegistry() {
 }
 
 // repository returns a client of a provider's repository.
-func (b *bench) repository(a provider.Address) *remote.Repository {
+func (b *bench) repository(a subject.Address) *remote.Repository {
 	return b.registry.Repository(a.Path())
 }
 

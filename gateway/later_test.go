@@ -17,6 +17,7 @@ import (
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/base/document"
 	"github.com/ocibridge/ocibridge/internal/base/outgoing"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 )
@@ -24,7 +25,7 @@ import (
 // viaAuth makes the gateway use package auth for requests to the registry, as the command serve does.
 func (b *bench) viaAuth() {
 	client := auth.New(auth.Options{Transport: b.registry.Server.Client().Transport, Defaults: &auth.Defaults{}, RetryDelay: time.Millisecond})
-	b.options.Repository = func(ctx context.Context, a provider.Address) (catalog.Store, error) {
+	b.options.Repository = func(ctx context.Context, a subject.Address) (catalog.Store, error) {
 		var repo *remote.Repository
 		repo, err := client.Repository(ctx, ociaddr.Repository{Registry: ociaddr.Registry(strings.TrimPrefix(b.registry.Server.URL, "http://")), Name: a.Path()})
 		if err != nil {
@@ -84,7 +85,7 @@ func TestRetryAfterIsPassedOn(t *testing.T) {
 func TestDefaultRetryAfter(t *testing.T) {
 	b := newBench(t)
 	busy := fmt.Errorf("%w: %w", catalog.ErrSource, &outgoing.LaterError{Err: errors.New("answered 429")})
-	b.options.Repository = func(context.Context, provider.Address) (catalog.Store, error) { return nil, busy }
+	b.options.Repository = func(context.Context, subject.Address) (catalog.Store, error) { return nil, busy }
 	a := b.serve().get(prefix + "index.json")
 	b.checkTrouble(a, "index.json", http.StatusServiceUnavailable)
 	if after := a.header.Get("Retry-After"); after != "5" {

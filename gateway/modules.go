@@ -166,7 +166,7 @@ func (g *gateway) moduleZip(ctx context.Context, r *http.Request, a module.Addre
 		return artifact.Package{}, nil, err
 	}
 	zip := item.Found.Packages[0]
-	return zip, g.Catalog.ModulePackage(context.WithoutCancel(ctx), a, zip), nil
+	return zip, g.Catalog.StoredPackage(context.WithoutCancel(ctx), a, zip), nil
 }
 
 // orOrigin redirects a request to the module's origin if h fails because the registry lacks the module or the

@@ -43,7 +43,7 @@ func TestConcurrentModuleClientsShareFetches(t *testing.T) {
 			b := newBench(t).modules()
 			content := b.publishModule(netModule, "1.0.0", "1.0.0")
 			b.cache()
-			b.catalog(catalog.Options{Modules: b.options.Modules, TagTTL: time.Hour})
+			b.catalog(catalog.Options{Repository: b.options.Repository, TagTTL: time.Hour})
 			began := make(chan struct{}, clients*len(tc.paths))
 			b.options.Hooks.Began = func() { began <- struct{}{} }
 			c := b.serve()

@@ -19,7 +19,7 @@ func (b *bench) openModules(folder string, ttl time.Duration) *client {
 		b.options.Catalog.Close()
 	}
 	var err error
-	if b.options.Catalog, err = catalog.New(catalog.Options{Modules: b.options.Modules, Directory: folder, TagTTL: ttl, StaleIfError: time.Hour}); err != nil {
+	if b.options.Catalog, err = catalog.New(catalog.Options{Repository: b.options.Repository, Directory: folder, TagTTL: ttl, StaleIfError: time.Hour}); err != nil {
 		b.t.Fatal(err)
 	}
 	b.t.Cleanup(func() { b.options.Catalog.Close() })

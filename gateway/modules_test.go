@@ -20,6 +20,7 @@ import (
 	"github.com/ocibridge/ocibridge/gateway/access"
 	"github.com/ocibridge/ocibridge/gateway/archives"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/release"
 	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
@@ -35,11 +36,12 @@ var (
 
 // modules makes the gateway serve the modules of the bench's registry.
 func (b *bench) modules() *bench {
-	b.options.Modules.Repository = func(_ context.Context, a module.Address) (catalog.Store, error) {
-		if a.Hostname() == "elsewhere.example" {
-			return nil, fmt.Errorf("%w: no template is for it", catalog.ErrNotServed)
+	providers := b.options.Repository
+	b.options.Repository = func(ctx context.Context, of subject.Address) (catalog.Store, error) {
+		if a, ok := of.(module.Address); ok && a.Hostname() != "elsewhere.example" {
+			return b.moduleRepository(a), nil
 		}
-		return b.moduleRepository(a), nil
+		return providers(ctx, of)
 	}
 	return b
 }
@@ -151,7 +153,7 @@ func TestModulesAreCached(t *testing.T) {
 	folder := t.TempDir()
 	open := func() *client {
 		var err error
-		b.options.Catalog, err = catalog.New(catalog.Options{Modules: b.options.Modules, Directory: folder, TagTTL: -1})
+		b.options.Catalog, err = catalog.New(catalog.Options{Repository: b.options.Repository, Directory: folder, TagTTL: -1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -337,7 +339,7 @@ func TestAccessToModules(t *testing.T) {
 			out.Selector.Include = append(out.Selector.Include, provider.MustParsePattern(p))
 		}
 		for _, p := range modules {
-			out.Modules.Include = append(out.Modules.Include, module.MustParsePattern(p))
+			out.Selector.Include = append(out.Selector.Include, module.MustParsePattern(p))
 		}
 		return out
 	}
@@ -500,7 +502,7 @@ func TestDeniedModulesInTheEmbeddedRegistry(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.catalog(catalog.Options{Modules: b.options.Modules, Deny: []catalog.Deny{{Pattern: module.PatternFor(netModule), Versions: versions}}})
+	b.catalog(catalog.Options{Repository: b.options.Repository, Deny: []catalog.Deny{{Pattern: module.PatternFor(netModule), Versions: versions}}})
 	b.options.Registry = b.registry.Truth
 	c := b.serve()
 	c.http.Transport = withHeader{"Accept", ocispec.MediaTypeImageManifest, c.http.Transport}
@@ -520,7 +522,7 @@ func TestRefreshOfModules(t *testing.T) {
 	b := newBench(t).modules()
 	b.publishModule(netModule, "1.0.0", "1.0.0")
 	b.publishModule(otherModule, "1.0.0", "1.0.0")
-	b.catalog(catalog.Options{Modules: b.options.Modules, TagTTL: time.Hour})
+	b.catalog(catalog.Options{Repository: b.options.Repository, TagTTL: time.Hour})
 	b.options.Access = access.New(access.Options{Tokens: []access.Token{{Name: "ops", SHA256: sha256.Sum256([]byte("ops-token")), Operator: true}}})
 	c := b.serve().as("ops-token")
 	other := "/hosts/" + host + "/v1/modules/acme/other/aws/versions"

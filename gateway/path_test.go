@@ -18,6 +18,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/gateway"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/recorder"
 	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
@@ -249,11 +250,13 @@ func FuzzPaths(f *testing.F) {
 		var asked []provider.Address
 		var modules []module.Address
 		store := &emptyStore{}
-		h := gateway.NewBacked(gateway.Backed{Modules: catalog.ModuleOptions{Repository: func(_ context.Context, a module.Address) (catalog.Store, error) {
-			modules = append(modules, a)
-			return store, nil
-		}}, Options: gateway.Options{PublicURL: &url.URL{Scheme: "https", Host: "own.example"}}, Repository: func(_ context.Context, a provider.Address) (catalog.Store, error) {
-			asked = append(asked, a)
+		h := gateway.NewBacked(gateway.Backed{Options: gateway.Options{PublicURL: &url.URL{Scheme: "https", Host: "own.example"}}, Repository: func(_ context.Context, of subject.Address) (catalog.Store, error) {
+			switch a := of.(type) {
+			case provider.Address:
+				asked = append(asked, a)
+			case module.Address:
+				modules = append(modules, a)
+			}
 			return store, nil
 		}})
 		w := httptest.NewRecorder()

@@ -30,7 +30,7 @@ func (g *gateway) serveRefresh(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	n := g.Catalog.Refresh(of)
-	g.Log.InfoContext(r.Context(), "cached metadata dropped", string(of.Kind()), of.String(), "entries", n)
+	g.Log.InfoContext(r.Context(), "cached metadata dropped", subject.Attr(of), "entries", n)
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	fmt.Fprintf(w, "dropped the cached answers about %s (%d) in this replica alone; other replicas keep theirs: send the request to each one\n", of, n)
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/gateway"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/base/telemetry"
 	"github.com/ocibridge/ocibridge/provider"
 )
@@ -206,7 +207,7 @@ func FuzzRequestID(f *testing.F) {
 	}
 	word := regexp.MustCompile(`^[A-Za-z0-9_.:=+/-]{1,64}$`)
 	own := regexp.MustCompile(`^[A-Z2-7]{26}$`)
-	h := gateway.NewBacked(gateway.Backed{Repository: func(context.Context, provider.Address) (catalog.Store, error) { return &emptyStore{}, nil }})
+	h := gateway.NewBacked(gateway.Backed{Repository: func(context.Context, subject.Address) (catalog.Store, error) { return &emptyStore{}, nil }})
 	f.Fuzz(func(t *testing.T, id string) {
 		r, w := httptest.NewRequest(http.MethodGet, "/healthz", nil), httptest.NewRecorder()
 		r.Header.Set("X-Request-Id", id)

@@ -16,6 +16,7 @@ import (
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/accepted"
 	"github.com/ocibridge/ocibridge/provider"
 )
@@ -113,7 +114,7 @@ func waits(ctx context.Context) error {
 func (m *memory) get(t *testing.T, path string, w http.ResponseWriter) time.Duration {
 	t.Helper()
 	start := time.Now()
-	h := gateway.NewBacked(gateway.Backed{Repository: func(context.Context, provider.Address) (catalog.Store, error) { return m, nil }})
+	h := gateway.NewBacked(gateway.Backed{Repository: func(context.Context, subject.Address) (catalog.Store, error) { return m, nil }})
 	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil).WithContext(t.Context()))
 	if m.unclosed != 0 {
 		t.Errorf("%d answers of the registry are not closed", m.unclosed)
@@ -219,7 +220,7 @@ func TestTransferEndsWithItsClient(t *testing.T) {
 			}
 			return nil
 		}
-		h := gateway.NewBacked(gateway.Backed{Repository: func(context.Context, provider.Address) (catalog.Store, error) { return m, nil }})
+		h := gateway.NewBacked(gateway.Backed{Repository: func(context.Context, subject.Address) (catalog.Store, error) { return m, nil }})
 		w := httptest.NewRecorder()
 		defer func() {
 			if recover() != http.ErrAbortHandler || m.fetches != 1 || m.unclosed != 0 {

@@ -148,7 +148,7 @@ func TestOverloadIsNotAbsence(t *testing.T) {
 	for name, busy := range map[string]error{"questions": catalog.ErrBusy, "documents": fmt.Errorf("%w: %w", catalog.ErrSource, document.ErrBusy)} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
-			b.options.Repository = func(context.Context, provider.Address) (catalog.Store, error) { return nil, busy }
+			b.options.Repository = func(context.Context, subject.Address) (catalog.Store, error) { return nil, busy }
 			c := b.serve()
 			for _, path := range []string{prefix + "index.json", prefix + "1.0.0.json", archivePath("1.0.0", linux)} {
 				b.checkTrouble(c.get(path), path, http.StatusServiceUnavailable)
@@ -219,7 +219,7 @@ func TestTokenServerIsNotTheRegistry(t *testing.T) {
 		w.WriteHeader(http.StatusUnauthorized)
 		return true
 	})
-	b.options.Repository = func(_ context.Context, a provider.Address) (catalog.Store, error) {
+	b.options.Repository = func(_ context.Context, a subject.Address) (catalog.Store, error) {
 		repo := b.repository(a)
 		repo.Client = &auth.Client{Client: b.registry.Server.Client()}
 		return repo, nil
@@ -278,7 +278,7 @@ func TestLaterPageOfTagsIsMissing(t *testing.T) {
 // registry. For example, the login file may be malformed.
 func TestRepositoryCannotBeOpened(t *testing.T) {
 	b := newBench(t)
-	b.options.Repository = func(context.Context, provider.Address) (catalog.Store, error) {
+	b.options.Repository = func(context.Context, subject.Address) (catalog.Store, error) {
 		return nil, errors.New("config.json of acme: invalid character")
 	}
 	c := b.serve()

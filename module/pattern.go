@@ -83,6 +83,9 @@ func (p Pattern) Covers(a subject.Address) bool {
 
 var _ subject.Pattern = Pattern{}
 
+// ClientWarning implements [subject.Pattern]. No client refuses an address.
+func (p Pattern) ClientWarning() string { return "" }
+
 // MatchesExactly is like [Pattern.Matches], but distinguishes capitals. It is for repositories, because modules whose
 // addresses differ in case are stored apart.
 func (p Pattern) MatchesExactly(a Address) bool {

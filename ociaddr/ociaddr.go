@@ -192,8 +192,8 @@ func Versions(tags []Tag) []provider.Version {
 }
 
 // TagsOf returns the tag of each version of a provider or a module among the tags of its repository.
-func TagsOf(kind subject.Kind, tags []Tag) map[provider.Version]Tag {
-	if kind == subject.Module {
+func TagsOf(a subject.Address, tags []Tag) map[provider.Version]Tag {
+	if a.Kind() == subject.Module {
 		return ModuleTags(tags)
 	}
 	out := map[provider.Version]Tag{}

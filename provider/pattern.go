@@ -90,8 +90,7 @@ func invalidPattern(s string, err error) error {
 // PatternFor returns the pattern that matches only the given address.
 func PatternFor(a Address) Pattern { return Pattern(a) }
 
-// ClientWarning names the clients that refuse addresses matching the pattern. It is "" if no
-// client refuses them.
+// ClientWarning implements [subject.Pattern].
 func (p Pattern) ClientWarning() string {
 	if !strings.Contains(p.namespace, "_") {
 		return ""

@@ -62,11 +62,9 @@ type Options struct {
 type Token struct {
 	Name   string
 	SHA256 [sha256.Size]byte // the SHA-256 sum of the token
-	// Selector and Modules select the providers and modules that the token may read. If both
-	// are zero, the token may read all. If only one of them has include patterns, the token
-	// may read nothing of the other kind.
-	Selector provider.Selector
-	Modules  module.Selector
+	// Selector selects the providers and modules that the token may read. Patterns for one kind
+	// alone do not let it read the other kind.
+	Selector subject.Selector
 	Expires  time.Time // zero: the token never expires
 	Operator bool
 }
@@ -101,7 +99,7 @@ func New(o Options) *Control {
 	for _, t := range o.Tokens {
 		c.tokens = append(c.tokens, &grant{
 			kind: "token", name: t.Name, binding: t.SHA256,
-			scope: scope{t.Selector, t.Modules}, expires: t.Expires, operator: t.Operator,
+			scope: t.Selector, expires: t.Expires, operator: t.Operator,
 		})
 	}
 	c.grants = slices.Clone(c.tokens)
@@ -114,32 +112,10 @@ func New(o Options) *Control {
 	return c
 }
 
-// scope selects the providers and modules that a grant covers. The zero value selects all.
-type scope struct {
-	providers provider.Selector
-	modules   module.Selector
-}
-
-// selects reports whether the scope selects a provider or a module. If the scope has include patterns
-// for one kind only, it selects nothing of the other kind.
-func (s scope) selects(what subject.Address) bool {
-	any := len(s.providers.Include)+len(s.modules.Include) == 0
-	switch a := what.(type) {
-	case provider.Address:
-		return (any || len(s.providers.Include) > 0) && s.providers.Selects(a)
-	case module.Address:
-		return (any || len(s.modules.Include) > 0) && s.modules.Selects(a)
-	}
-	return false
-}
-
-// everything reports whether the scope selects all providers and all modules.
-func (s scope) everything() bool {
-	if len(s.providers.Exclude)+len(s.modules.Exclude) > 0 {
-		return false
-	}
-	return len(s.providers.Include)+len(s.modules.Include) == 0 ||
-		slices.Contains(s.providers.Include, provider.MustParsePattern("*/*/*")) && slices.Contains(s.modules.Include, module.MustParsePattern("*/*/*/*"))
+// everything reports whether a selector selects all providers and all modules.
+func everything(s subject.Selector) bool {
+	return len(s.Exclude) == 0 && (len(s.Include) == 0 ||
+		slices.Contains(s.Include, subject.Pattern(provider.MustParsePattern("*/*/*"))) && slices.Contains(s.Include, subject.Pattern(module.MustParsePattern("*/*/*/*"))))
 }
 
 // grant is a token, or a rule of an issuer, that gives read access to some providers and
@@ -149,7 +125,7 @@ type grant struct {
 	// binding is a hash of the token, or of the rule's conditions. The grant's ID depends on the binding, and a
 	// capability contains the ID. So a capability becomes invalid when the token or the conditions change.
 	binding  [sha256.Size]byte
-	scope    scope
+	scope    subject.Selector
 	expires  time.Time
 	operator bool
 }
@@ -167,12 +143,12 @@ type Subject struct {
 func (s *Subject) MayRead(a subject.Address) bool { return s.grantFor(a) != nil }
 
 func (s *Subject) mayReadAll() bool {
-	return slices.ContainsFunc(s.grants, func(g *grant) bool { return g.scope.everything() })
+	return slices.ContainsFunc(s.grants, func(g *grant) bool { return everything(g.scope) })
 }
 
 func (s *Subject) grantFor(what subject.Address) *grant {
 	for _, g := range s.grants {
-		if g.scope.selects(what) {
+		if g.scope.Selects(what) {
 			return g
 		}
 	}

@@ -15,14 +15,15 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/ocibridge/ocibridge/gateway/access"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/base/telemetry"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
 var archive = digest.FromString("the archive")
 
-func selector(patterns ...string) provider.Selector {
-	var s provider.Selector
+func selector(patterns ...string) subject.Selector {
+	var s subject.Selector
 	for _, p := range patterns {
 		s.Include = append(s.Include, provider.MustParsePattern(p))
 	}

@@ -101,7 +101,7 @@ func (c *Control) verify(capability, file string, of subject.Address, now time.T
 			same := c.equal(id, raw[timeSize:timeSize+idSize])
 			// Two rules of an issuer have the same ID if their claims are the same. They may still select
 			// different providers.
-			if !c.grants[g].scope.selects(of) {
+			if !c.grants[g].scope.Selects(of) {
 				same = 0
 			}
 			found = subtle.ConstantTimeSelect(ours&same, g, found)

@@ -8,25 +8,26 @@ import (
 	"testing"
 
 	"github.com/ocibridge/ocibridge/gateway/access"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
 func moduleToken(name, text string, patterns ...string) access.Token {
-	var s module.Selector
+	var s subject.Selector
 	for _, p := range patterns {
 		s.Include = append(s.Include, module.MustParsePattern(p))
 	}
-	return access.Token{Name: name, SHA256: sha256.Sum256([]byte(text)), Modules: s}
+	return access.Token{Name: name, SHA256: sha256.Sum256([]byte(text)), Selector: s}
 }
 
 // TestModules shows which tokens read which modules, and that a capability opens only a file of
 // a module that its token covers.
 func TestModules(t *testing.T) {
 	both := token("both", "both", "registry.acme.example/acme/*")
-	both.Modules = moduleToken("", "", "registry.acme.example/acme/*/*").Modules
+	both.Selector.Include = append(both.Selector.Include, moduleToken("", "", "registry.acme.example/acme/*/*").Selector.Include...)
 	except := access.Token{Name: "except", SHA256: sha256.Sum256([]byte("except"))}
-	except.Modules.Exclude = []module.Pattern{module.MustParsePattern("registry.acme.example/Acme/VPC/*")}
+	except.Selector.Exclude = []subject.Pattern{module.MustParsePattern("registry.acme.example/Acme/VPC/*")}
 	control := access.New(access.Options{Tokens: []access.Token{
 		token("all", "all"), token("providers", "providers", "*/*/*"), moduleToken("modules", "modules", "*/*/*/*"),
 		moduleToken("net", "net", "registry.acme.example/acme/net/*"), both, except,

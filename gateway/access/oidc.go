@@ -16,8 +16,7 @@ import (
 
 	"github.com/go-jose/go-jose/v4"
 
-	"github.com/ocibridge/ocibridge/module"
-	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 )
 
 // Issuer is an OpenID Connect issuer of tokens, such as a CI service.
@@ -33,9 +32,8 @@ type Rule struct {
 	// Claims are the claims that a token must have, with their exact values. A token's claim that is a list
 	// matches if one of its elements matches. A claim that is a bool or a number is compared as JSON text.
 	Claims map[string]string
-	// Selector and Modules select the providers and modules, as in [Token].
-	Selector provider.Selector
-	Modules  module.Selector
+	// Selector selects the providers and modules, as in [Token].
+	Selector subject.Selector
 }
 
 // issuer is an [Issuer] with its keys. Issuers with the same URL share their keys.
@@ -66,7 +64,7 @@ func newIssuers(in []Issuer, before *Control, client *http.Client, log *slog.Log
 		iss := &issuer{name: i.Name, url: i.URL, audience: i.Audience, keys: sources[i.URL], log: log}
 		for _, r := range i.Rules {
 			iss.rules = append(iss.rules, rule{r.Claims, &grant{
-				kind: "oidc", name: i.Name, binding: ruleSum(i, r), scope: scope{r.Selector, r.Modules},
+				kind: "oidc", name: i.Name, binding: ruleSum(i, r), scope: r.Selector,
 			}})
 		}
 		out = append(out, iss)

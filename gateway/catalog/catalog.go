@@ -178,16 +178,13 @@ const (
 
 // Options configure a catalog.
 type Options struct {
-	// Repository returns the repository of a provider. An error that wraps [ErrNotServed]
-	// means that the gateway has no repository for the provider. If Repository is nil, the
-	// gateway has no repository for any provider.
-	Repository func(context.Context, provider.Address) (Store, error)
-	// Account returns the account of a provider's repository. If Account is nil, all
-	// repositories have the zero [Account].
-	Account func(provider.Address) Account
-	// Modules configures the catalog of modules. Its zero value means that the gateway has no
-	// repository for any module.
-	Modules ModuleOptions
+	// Repository returns the repository of a provider or a module. An error that wraps
+	// [ErrNotServed] means that the gateway has no repository for it. If Repository is nil, the
+	// gateway has no repository at all.
+	Repository func(context.Context, subject.Address) (Store, error)
+	// Account returns the account of the repository. If Account is nil, all repositories have
+	// the zero [Account].
+	Account func(subject.Address) Account
 	// FreshToken returns a context whose requests use new tokens. The registry's response then
 	// shows what the login is allowed to read now. If FreshToken is nil, "denied" never means
 	// absent.
@@ -200,7 +197,7 @@ type Options struct {
 	// Redirect returns the URL to which the registry redirects requests for a package, or ""
 	// if the registry sends the package itself. If Redirect is nil, clients are not
 	// redirected.
-	Redirect func(context.Context, provider.Address, ocispec.Descriptor) (string, error)
+	Redirect func(context.Context, subject.Address, ocispec.Descriptor) (string, error)
 	// Origin, if not nil, supplies the versions and packages that the registry lacks.
 	Origin Origin
 	// Deny lists versions that are never served.
@@ -255,15 +252,14 @@ func New(o Options) (*Catalog, error) {
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	o.Counters = cmp.Or(o.Counters, &fresh.Counters{})
 	if o.Repository == nil {
-		o.Repository = func(context.Context, provider.Address) (Store, error) { return nil, ErrNotServed }
+		o.Repository = func(context.Context, subject.Address) (Store, error) { return nil, ErrNotServed }
 	}
 	if o.Redirect == nil {
-		o.Redirect = func(context.Context, provider.Address, ocispec.Descriptor) (string, error) { return "", nil }
+		o.Redirect = func(context.Context, subject.Address, ocispec.Descriptor) (string, error) { return "", nil }
 	}
 	if o.Account == nil {
-		o.Account = func(provider.Address) Account { return Account{} }
+		o.Account = func(subject.Address) Account { return Account{} }
 	}
-	o.Modules.setDefaults()
 	c := &Catalog{opts: o, watch: newWatch()}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	flights := maxFlights
@@ -277,7 +273,7 @@ func New(o Options) (*Catalog, error) {
 	})
 	if o.Directory != "" {
 		var err error
-		if c.disk, err = openDisk(o.Directory, o.DirectorySize, o.account, o.Log); err != nil {
+		if c.disk, err = openDisk(o.Directory, o.DirectorySize, o.Account, o.Log); err != nil {
 			return nil, err
 		}
 		c.sweep()
@@ -334,7 +330,7 @@ func (v View) Versions(ctx context.Context, a subject.Address) (*Item, error) {
 // Version returns an item whose Found field is the content of a version. It returns the errors
 // of [View.Versions], and [ErrDenied] for a denied version. It returns an item even with
 // [ErrAbsent], so that [Catalog.CacheDocument] can cache a document about the absence.
-func (v View) Version(ctx context.Context, a provider.Address, of provider.Version) (*Item, error) {
+func (v View) Version(ctx context.Context, a subject.Address, of provider.Version) (*Item, error) {
 	if err := v.c.Denied(a, of); err != nil {
 		return nil, err
 	}
@@ -342,7 +338,7 @@ func (v View) Version(ctx context.Context, a provider.Address, of provider.Versi
 }
 
 // Examine is like [View.Version], but also returns a denied version, which must not be served.
-func (v View) Examine(ctx context.Context, a provider.Address, of provider.Version) (*Item, error) {
+func (v View) Examine(ctx context.Context, a subject.Address, of provider.Version) (*Item, error) {
 	return v.get(ctx, v.versionOf(a, of))
 }
 
@@ -400,13 +396,19 @@ func (m metadata) Fetch(ctx context.Context, desc ocispec.Descriptor) (io.ReadCl
 // Package returns a package of a version. If the provider's repository cannot be opened,
 // Exists, Size and Open of the [Blob] return the error.
 func (v View) Package(ctx context.Context, a provider.Address, of provider.Version, p artifact.Package) Blob {
-	store, err := v.c.opts.Repository(ctx, a)
-	stored := Stored{store, p.Layer(), func(ctx context.Context) (string, error) { return v.c.opts.Redirect(ctx, a, p.Layer()) }}
-	switch {
-	case err != nil:
-		return unavailable{stored, err}
-	case v.union && v.c.opts.Origin.Selects(a):
+	blob := v.c.StoredPackage(ctx, a, p)
+	if stored, ok := blob.(Stored); ok && v.union && v.c.opts.Origin.Selects(a) {
 		return v.c.opts.Origin.Package(a, of, p, stored)
+	}
+	return blob
+}
+
+// StoredPackage is like [View.Package], for a package in the registry or for the zip of a module.
+func (c *Catalog) StoredPackage(ctx context.Context, a subject.Address, p artifact.Package) Blob {
+	store, err := c.opts.Repository(ctx, a)
+	stored := Stored{store, p.Layer(), func(ctx context.Context) (string, error) { return c.opts.Redirect(ctx, a, p.Layer()) }}
+	if err != nil {
+		return unavailable{stored, err}
 	}
 	return stored
 }
@@ -417,7 +419,7 @@ func (v View) Package(ctx context.Context, a provider.Address, of provider.Versi
 // background.
 func (v View) Warm(path string, now time.Time) (*Item, bool) {
 	a := v.c.cache.Current(v.c.prefix(v.union)+path, now)
-	if a == nil || a.Value.about.isModule() {
+	if a == nil || isModule(a.Value.about.subject) {
 		return nil, false // a document about a module is not at this path
 	}
 	if a.Value.Document(MirrorDocument) != nil {
@@ -436,8 +438,8 @@ func (c *Catalog) CacheDocument(i *Item, kind Document, value any, size int) {
 // Refresh drops all cached answers about a provider or a module, in memory and on disk. It returns the
 // number of answers that were in memory.
 func (c *Catalog) Refresh(of subject.Address) int {
-	if a, ok := of.(provider.Address); ok && c.opts.Origin != nil {
-		c.opts.Origin.Forget(a)
+	if c.opts.Origin != nil {
+		c.opts.Origin.Forget(question{subject: of}.provider())
 	}
 	return c.cache.Drop(func(q question) bool { return q.subject == of }, func() {
 		if c.disk != nil {

@@ -23,6 +23,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/accepted"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/release"
 	"github.com/ocibridge/ocibridge/provider"
@@ -50,8 +51,8 @@ func newFake() *fake {
 	return &fake{tags: map[provider.Address]map[string]artifact.Blob{}, blobs: map[digest.Digest][]byte{}, asked: map[string]int{}}
 }
 
-func (f *fake) repository(_ context.Context, a provider.Address) (catalog.Store, error) {
-	return fakeStore{f, a}, nil
+func (f *fake) repository(_ context.Context, a subject.Address) (catalog.Store, error) {
+	return fakeStore{f, a.(provider.Address)}, nil
 }
 
 // down makes every request fail with err from now on, or succeed if err is nil.

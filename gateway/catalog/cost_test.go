@@ -21,6 +21,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/test/testkit"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/cost"
 	"github.com/ocibridge/ocibridge/provider"
@@ -247,7 +248,7 @@ func TestListsAreCounted(t *testing.T) {
 			if m.offers == nil {
 				m.offers = func() []catalog.Offer { return nil }
 			}
-			c := open(t, catalog.Options{Memory: 64 << 20, Origin: m, Repository: func(context.Context, provider.Address) (catalog.Store, error) { return m, nil }})
+			c := open(t, catalog.Options{Memory: 64 << 20, Origin: m, Repository: func(context.Context, subject.Address) (catalog.Store, error) { return m, nil }})
 			checkBelieved(t, c, 1<<20, func() {
 				if _, err := c.Versions(t.Context(), widget); err != nil {
 					t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
@@ -47,7 +48,7 @@ func TestDeniedMeansAbsent(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			change := func(o *catalog.Options) {
 				o.FreshToken = func(ctx context.Context) context.Context { return ctx }
-				o.Account = func(a provider.Address) catalog.Account {
+				o.Account = func(a subject.Address) catalog.Account {
 					name := "a"
 					if a == widget {
 						name = tc.account

@@ -17,6 +17,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
@@ -150,7 +151,7 @@ func TestRestartWithoutAWayToTheRegistry(t *testing.T) {
 	noWay := false
 	change := func(o *catalog.Options) {
 		next := o.Repository
-		o.Repository = func(ctx context.Context, a provider.Address) (catalog.Store, error) {
+		o.Repository = func(ctx context.Context, a subject.Address) (catalog.Store, error) {
 			if noWay {
 				return nil, unreachable
 			}
@@ -172,8 +173,8 @@ func TestRestartWithoutAWayToTheRegistry(t *testing.T) {
 // TestAnotherRepositoryAfterARestart shows that, if a provider has another repository after a restart, the saved
 // answers of the earlier repository are not used.
 func TestAnotherRepositoryAfterARestart(t *testing.T) {
-	at := func(repository string) func(provider.Address) catalog.Account {
-		return func(provider.Address) catalog.Account { return catalog.Account{Repository: repository} }
+	at := func(repository string) func(subject.Address) catalog.Account {
+		return func(subject.Address) catalog.Account { return catalog.Account{Repository: repository} }
 	}
 	onDisk(t, t.TempDir(), func(o *catalog.Options) { o.Account = at("one") }, func(k *kept) {
 		k.want("[1.0.0]", true, "[1 get 1 list]")

@@ -58,7 +58,7 @@ func (c *Catalog) ask(ctx context.Context, q question, last *answer) (answer, er
 func (c *Catalog) fetch(ctx context.Context, up *upstream) (*Item, error) {
 	item := newItem(up.question)
 	var err error
-	if up.store, err = c.repository(ctx, up.subject); err != nil {
+	if up.store, err = c.opts.Repository(ctx, up.subject); err != nil {
 		if !errors.Is(err, ErrNotServed) {
 			up.fail(err)
 		}
@@ -202,7 +202,7 @@ func (c *Catalog) fetchVersion(ctx context.Context, up *upstream, item *Item) (*
 		up.fail(err)
 		return item, err
 	}
-	if last := indexOf(before); last != "" && (!up.isModule() || tag == tagOf(before)) {
+	if last := indexOf(before); last != "" && (!isModule(up.subject) || tag == tagOf(before)) {
 		same, err := resolvesTo(ctx, up.store, tag, last)
 		switch {
 		case err != nil:
@@ -233,7 +233,7 @@ func (c *Catalog) fetchVersion(ctx context.Context, up *upstream, item *Item) (*
 
 // check calls [Options].Check to decide about a version.
 func (c *Catalog) check(ctx context.Context, up *upstream, item *Item) error {
-	if c.opts.Check == nil || up.isModule() {
+	if c.opts.Check == nil || isModule(up.subject) {
 		return nil
 	}
 	found := item.read
@@ -257,7 +257,7 @@ func (c *Catalog) check(ctx context.Context, up *upstream, item *Item) error {
 // readVersion reads a version from the registry. Its error is part of the registry's answer,
 // or it is the failure that readVersion has recorded in up.
 func (c *Catalog) readVersion(ctx context.Context, up *upstream, tag ociaddr.Tag) (*artifact.Version, error) {
-	found, err := up.readContent(ctx, up, up.version, tag)
+	found, err := artifact.ReadTagged(ctx, up, up.subject, up.version, tag)
 	if errors.Is(err, errdef.ErrNotFound) && up.failure == nil {
 		absent := c.confirmAbsent(ctx, up, err)
 		if !errors.Is(absent, ErrLost) {
@@ -266,7 +266,7 @@ func (c *Catalog) readVersion(ctx context.Context, up *upstream, tag ociaddr.Tag
 		// The version may have been tagged between the request for its tag and the request
 		// for the list, or the list may name another tag of a module's version.
 		up.failure = nil
-		if found, err = up.readContent(ctx, up, up.version, c.tag(up.question)); errors.Is(err, errdef.ErrNotFound) && up.failure == nil {
+		if found, err = artifact.ReadTagged(ctx, up, up.subject, up.version, c.tag(up.question)); errors.Is(err, errdef.ErrNotFound) && up.failure == nil {
 			up.fail(absent)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
@@ -28,7 +29,7 @@ func FuzzRecords(f *testing.F) {
 	}
 	dir := f.TempDir()
 	f.Fuzz(func(t *testing.T, list, version []byte) {
-		c, err := catalog.New(catalog.Options{Directory: dir, Repository: func(context.Context, provider.Address) (catalog.Store, error) {
+		c, err := catalog.New(catalog.Options{Directory: dir, Repository: func(context.Context, subject.Address) (catalog.Store, error) {
 			return nil, errors.New("there is no registry")
 		}})
 		if err != nil {

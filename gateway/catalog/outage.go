@@ -168,7 +168,7 @@ func (c *Catalog) deniedIsAbsent(ctx context.Context, account Account, of subjec
 		return false
 	}
 	for _, witness := range c.watch.witnessesFor(account.Name, of) {
-		store, err := c.repository(ctx, witness)
+		store, err := c.opts.Repository(ctx, witness)
 		if err != nil {
 			return false
 		}

@@ -45,31 +45,28 @@ type question struct {
 
 // question returns a question about a provider or a module. Origins have no modules.
 func (v View) question(k kind, of subject.Address) question {
-	v.union = v.union && of.Kind() == subject.Provider
+	v.union = v.union && !isModule(of)
 	return question{
 		kind: k, union: v.union, prefix: v.c.prefix(v.union), subject: of,
-		account: sync.OnceValue(func() Account { return v.c.opts.account(of) }),
+		account: sync.OnceValue(func() Account { return v.c.opts.Account(of) }),
 	}
 }
 
-func (v View) versionOf(a provider.Address, of provider.Version) question {
-	return v.versionQuestion(a, of)
-}
-
-func (v View) versionQuestion(of subject.Address, version_ provider.Version) question {
-	q := v.question(version, of)
-	q.version = version_
+func (v View) versionOf(a subject.Address, of provider.Version) question {
+	q := v.question(version, a)
+	q.version = of
 	return q
 }
 
 // contentOf returns a question of kind evidence or content. The question is about the union
 // only if the origin has the content in memory.
 func (v View) contentOf(k kind, of subject.Address, desc ocispec.Descriptor) question {
-	if v.union {
-		a, _ := of.(provider.Address)
-		_, v.union = v.c.opts.Origin.Blob(a, desc.Digest)
-	}
 	q := v.question(k, of)
+	if q.union {
+		if _, has := v.c.opts.Origin.Blob(q.provider(), desc.Digest); !has {
+			q = v.c.ofRegistry(q)
+		}
+	}
 	// The cache keeps the question. Annotations are left out, because they can have any length.
 	q.desc = ocispec.Descriptor{MediaType: desc.MediaType, Digest: desc.Digest, Size: desc.Size}
 	return q
@@ -111,7 +108,7 @@ func (c *Catalog) prefix(union bool) string {
 
 // span begins the span of a question to the registry.
 func (q question) span(ctx context.Context) (context.Context, telemetry.End) {
-	return telemetry.Start(ctx, "catalog fetch", slog.String("kind", kindNames[q.kind]), slog.String(string(q.subject.Kind()), q.subject.String()), slog.String("version", q.version.String()))
+	return telemetry.Start(ctx, "catalog fetch", slog.String("kind", kindNames[q.kind]), subject.Attr(q.subject), slog.String("version", q.version.String()))
 }
 
 // answer is an answer of the registry or of the union. If its Err is not nil, the version or

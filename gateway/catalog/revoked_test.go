@@ -15,8 +15,8 @@ import (
 
 	"github.com/ocibridge/ocibridge/auth"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/ociaddr"
-	"github.com/ocibridge/ocibridge/provider"
 )
 
 // ghcr is a registry whose token server denies requests for absent repositories. The token server also denies all
@@ -82,14 +82,14 @@ func (g *ghcr) catalog(t *testing.T, ttl time.Duration) opened {
 		},
 		Home: "/home", GOOS: "linux",
 	}})
-	repository := func(a provider.Address) ociaddr.Repository {
+	repository := func(a subject.Address) ociaddr.Repository {
 		return ociaddr.Repository{Registry: ociaddr.Registry(host), Name: a.Path()}
 	}
 	return open(t, catalog.Options{
-		Repository: func(ctx context.Context, a provider.Address) (catalog.Store, error) {
+		Repository: func(ctx context.Context, a subject.Address) (catalog.Store, error) {
 			return client.Repository(ctx, repository(a))
 		},
-		Account: func(a provider.Address) catalog.Account {
+		Account: func(a subject.Address) catalog.Account {
 			return catalog.Account{Name: client.Account(repository(a)), DeniedMeansAbsent: true}
 		},
 		FreshToken: auth.WithFreshToken, TagTTL: ttl,

@@ -193,9 +193,9 @@ func (c *Catalog) read(up *upstream) (item *Item, at time.Time, err error) {
 		item.parts = up.parts
 		return item, r.Confirmed, err
 	}
-	item.Found, err = up.readContent(c.ctx, saved, up.version, r.Tag)
+	item.Found, err = artifact.ReadTagged(c.ctx, saved, up.subject, up.version, r.Tag)
 	item.read = item.Found
-	if err == nil && c.opts.Check != nil && !up.isModule() {
+	if err == nil && c.opts.Check != nil && !isModule(up.subject) {
 		item.Found, err = c.opts.Check(c.ctx, saved, up.provider(), up.version, item.Found)
 	}
 	item.parts = up.parts

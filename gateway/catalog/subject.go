@@ -20,34 +20,18 @@ const modulePrefix = "module:"
 
 // pathOf returns the subject's path in the names of answers and in records.
 func pathOf(s subject.Address) string {
-	if s.Kind() == subject.Module {
+	if isModule(s) {
 		return modulePrefix + s.Path()
 	}
 	return s.Path()
 }
 
+func isModule(s subject.Address) bool { return s.Kind() == subject.Module }
+
 // provider returns the provider that the question is about, or the zero value if it is about a module.
 func (q question) provider() provider.Address {
 	a, _ := q.subject.(provider.Address)
 	return a
-}
-
-func (q question) isModule() bool { return q.subject.Kind() == subject.Module }
-
-// repository returns the repository of a subject.
-func (c *Catalog) repository(ctx context.Context, s subject.Address) (Store, error) {
-	if m, ok := s.(module.Address); ok {
-		return c.opts.Modules.Repository(ctx, m)
-	}
-	return c.opts.Repository(ctx, s.(provider.Address))
-}
-
-// account returns the account of a subject's repository.
-func (o *Options) account(s subject.Address) Account {
-	if m, ok := s.(module.Address); ok {
-		return o.Modules.Account(m)
-	}
-	return o.Account(s.(provider.Address))
 }
 
 // tagList is the part of a repository's list of tags that names versions.
@@ -59,7 +43,7 @@ type tagList struct {
 
 // versionsIn returns the versions that the tags of a subject's repository name, in no particular order, and without an ETag.
 func versionsIn(tags []ociaddr.Tag, of subject.Address) (out tagList) {
-	for v, t := range ociaddr.TagsOf(of.Kind(), tags) {
+	for v, t := range ociaddr.TagsOf(of, tags) {
 		out.versions = append(out.versions, v)
 		if hasLeadingV(t) {
 			out.leadingV = append(out.leadingV, v)
@@ -83,7 +67,7 @@ func (c *Catalog) tag(q question) ociaddr.Tag {
 // that the registry has not answered.
 func (c *Catalog) currentTag(ctx context.Context, up *upstream) (ociaddr.Tag, error) {
 	list := c.Registry().question(listing, up.subject)
-	if up.isModule() && (hasLeadingV(c.tag(up.question)) || hasLeadingV(tagOf(up.before))) && !c.cache.Last(list).Current(time.Now()) {
+	if isModule(up.subject) && (hasLeadingV(c.tag(up.question)) || hasLeadingV(tagOf(up.before))) && !c.cache.Last(list).Current(time.Now()) {
 		if _, err := c.cache.Ask(ctx, list); err != nil {
 			return "", err
 		}
@@ -110,64 +94,12 @@ func moduleTag(v *artifact.Version) ociaddr.Tag {
 	return v.Module.Tag
 }
 
-// readContent reads a version of the question's subject from its tag. Only a module's version needs the tag.
-// The content of a module's version has the module, one package without a platform, and the
-// module's manifest as its index.
-func (q question) readContent(ctx context.Context, from artifact.ReferenceFetcher, v provider.Version, tag ociaddr.Tag) (*artifact.Version, error) {
-	a, ok := q.subject.(module.Address)
-	if !ok {
-		return artifact.ReadAvailable(ctx, from, q.provider(), v)
-	}
-	if _, err := ociaddr.VersionTag(v); err != nil {
-		return nil, err
-	}
-	m, err := artifact.ReadModuleTag(ctx, from, a, v, tag)
-	if err != nil {
-		return nil, err
-	}
-	zip := artifact.Package{Filename: a.Name() + "-" + v.String() + ".zip", Digest: m.Digest, Size: m.Size, H1: m.H1, Manifest: m.Manifest}
-	return &artifact.Version{Version: v, Packages: []artifact.Package{zip}, Index: m.Manifest, Module: m}, nil
-}
-
-// ModuleOptions configure the catalog of modules.
-type ModuleOptions struct {
-	// Repository, Account and Redirect are like the fields of [Options], for modules.
-	Repository func(context.Context, module.Address) (Store, error)
-	Account    func(module.Address) Account
-	Redirect   func(context.Context, module.Address, artifact.Package) (string, error)
-}
-
-func (o *ModuleOptions) setDefaults() {
-	if o.Repository == nil {
-		o.Repository = func(context.Context, module.Address) (Store, error) { return nil, ErrNotServed }
-	}
-	if o.Account == nil {
-		o.Account = func(module.Address) Account { return Account{} }
-	}
-	if o.Redirect == nil {
-		o.Redirect = func(context.Context, module.Address, artifact.Package) (string, error) { return "", nil }
-	}
-}
-
 // ModuleVersion is like [View.Version], for a module. Item.Found has exactly one package: the
 // zip of the module.
 func (c *Catalog) ModuleVersion(ctx context.Context, a module.Address, v provider.Version) (*Item, error) {
-	if err := c.Denied(a, v); err != nil {
-		return nil, err
-	}
-	item, err := c.Registry().get(ctx, c.Registry().versionQuestion(a, v))
-	if err != nil && !errors.Is(err, ErrNotServed) {
+	item, err := c.Registry().Version(ctx, a, v)
+	if err != nil && !errors.Is(err, ErrNotServed) && !errors.Is(err, ErrDenied) {
 		err = fmt.Errorf("read the module %s %s: %w", a, v, err)
 	}
 	return item, err
-}
-
-// ModulePackage is like [View.Package], for the zip of a module.
-func (c *Catalog) ModulePackage(ctx context.Context, a module.Address, p artifact.Package) Blob {
-	store, err := c.opts.Modules.Repository(ctx, a)
-	stored := Stored{store, p.Layer(), func(ctx context.Context) (string, error) { return c.opts.Modules.Redirect(ctx, a, p) }}
-	if err != nil {
-		return unavailable{stored, err}
-	}
-	return stored
 }

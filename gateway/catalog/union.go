@@ -225,7 +225,7 @@ func (c *Catalog) joinVersions(ctx context.Context, q question, reg *answer, fou
 	item.Found, item.read, item.stored = found, found, reg.Value.read
 	up := &upstream{c: c, question: q, last: last}
 	var err error
-	if up.store, err = c.opts.Repository(ctx, q.provider()); err != nil {
+	if up.store, err = c.opts.Repository(ctx, q.subject); err != nil {
 		return answer{}, err
 	}
 	err = c.check(ctx, up, item)

@@ -12,7 +12,7 @@ import (
 	"oras.land/oras-go/v2/registry/remote"
 
 	"github.com/ocibridge/ocibridge/gateway/catalog"
-	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 )
 
 // overHTTP returns a catalog whose registry is an HTTP server with the given handler.
@@ -20,7 +20,7 @@ func overHTTP(t *testing.T, o catalog.Options, answer http.HandlerFunc) opened {
 	t.Helper()
 	s := httptest.NewServer(answer)
 	t.Cleanup(s.Close)
-	o.Repository = func(_ context.Context, a provider.Address) (catalog.Store, error) {
+	o.Repository = func(_ context.Context, a subject.Address) (catalog.Store, error) {
 		repo, err := remote.NewRepository(strings.TrimPrefix(s.URL, "http://") + "/" + a.Path())
 		if err != nil {
 			return nil, err

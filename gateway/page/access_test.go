@@ -15,6 +15,7 @@ import (
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway/access"
 	"github.com/ocibridge/ocibridge/gateway/page"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/base/telemetry"
 	"github.com/ocibridge/ocibridge/provider"
 )
@@ -51,7 +52,7 @@ func TestGatewayAddress(t *testing.T) {
 }
 
 func token(name, text, pattern string) access.Token {
-	return access.Token{Name: name, SHA256: sha256.Sum256([]byte(text)), Selector: provider.Selector{Include: []provider.Pattern{provider.MustParsePattern(pattern)}}}
+	return access.Token{Name: name, SHA256: sha256.Sum256([]byte(text)), Selector: subject.Selector{Include: []subject.Pattern{provider.MustParsePattern(pattern)}}}
 }
 
 func TestAccess(t *testing.T) {

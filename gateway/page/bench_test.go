@@ -19,6 +19,7 @@ import (
 	"github.com/ocibridge/ocibridge/gateway/access"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/gateway/page"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/accepted"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/collected"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/loopback"
@@ -58,8 +59,8 @@ func newBench(t *testing.T) *bench {
 	b.options.Log = slog.New(slog.NewTextHandler(b.log, nil))
 	b.catalog = catalog.Options{
 		TagTTL: -1, StaleIfError: -1,
-		Repository: func(_ context.Context, a provider.Address) (catalog.Store, error) {
-			if a.Hostname() == "elsewhere.example" {
+		Repository: func(_ context.Context, a subject.Address) (catalog.Store, error) {
+			if a.Hostname() == "elsewhere.example" || a.Kind() == subject.Module {
 				return nil, fmt.Errorf("%w: no template is for it", gateway.ErrNotServed)
 			}
 			return b.repository(a), nil
@@ -68,7 +69,7 @@ func newBench(t *testing.T) *bench {
 	return b
 }
 
-func (b *bench) repository(a provider.Address) *remote.Repository {
+func (b *bench) repository(a subject.Address) *remote.Repository {
 	return b.registry.Repository(a.Path())
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/ocibridge/ocibridge/gateway/access"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/gateway/page"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/release"
 	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/provider"
@@ -28,11 +29,12 @@ const netPage = "/m/" + host + "/acme/net/aws"
 
 // modules makes the gateway serve the modules of the bench's registry, and the page show their repositories.
 func (b *bench) modules() *bench {
-	b.catalog.Modules.Repository = func(_ context.Context, a module.Address) (catalog.Store, error) {
-		if a.Hostname() == "elsewhere.example" {
-			return nil, fmt.Errorf("%w: no template is for it", catalog.ErrNotServed)
+	providers := b.catalog.Repository
+	b.catalog.Repository = func(ctx context.Context, of subject.Address) (catalog.Store, error) {
+		if a, ok := of.(module.Address); ok && a.Hostname() != "elsewhere.example" {
+			return b.moduleRepository(a), nil
 		}
-		return b.moduleRepository(a), nil
+		return providers(ctx, of)
 	}
 	b.options.ModuleRepository = func(gateway string, a module.Address) string {
 		return strings.TrimPrefix(gateway, "https://") + "modules/" + a.Path()
@@ -184,7 +186,7 @@ func TestModuleAccess(t *testing.T) {
 		return page.Setup{Hosts: fmt.Sprintf("hosts=%v", modules)}
 	}
 	ours := token("modules", "modules-token", host+"/acme/*")
-	ours.Selector, ours.Modules = provider.Selector{}, module.Selector{Include: []module.Pattern{module.MustParsePattern(host + "/acme/*/*")}}
+	ours.Selector = subject.Selector{Include: []subject.Pattern{module.MustParsePattern(host + "/acme/*/*")}}
 	anybody := b.serve(access.New(access.Options{Tokens: []access.Token{ours, token("providers", "providers-token", "*/*/*")}}))
 	as := func(token string) *client {
 		c := *anybody

@@ -16,6 +16,7 @@ import (
 	"github.com/ocibridge/ocibridge/auth"
 	"github.com/ocibridge/ocibridge/internal/base/files"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
@@ -127,26 +128,16 @@ func (d *decoder) moduleMirrors(blocks []moduleMirrorBlock) (out []ModuleMirror)
 	return out
 }
 
-// readable splits the patterns of a token or a rule into those for providers and those for modules.
-func (d *decoder) readable(b *block, include, exclude []readablePattern) (providers provider.Selector, modules module.Selector) {
+// readable returns the selector of a token or a rule.
+func (d *decoder) readable(b *block, include, exclude []readablePattern) (out subject.Selector) {
 	for i, p := range include {
-		switch p := p.Pattern.(type) {
-		case provider.Pattern:
-			providers.Include = append(providers.Include, p)
-			d.warnOfClients(b.atElement("include", i), p.ClientWarning())
-		case module.Pattern:
-			modules.Include = append(modules.Include, p)
-		}
+		out.Include = append(out.Include, p.Pattern)
+		d.warnOfClients(b.atElement("include", i), p.ClientWarning())
 	}
 	for _, p := range exclude {
-		switch p := p.Pattern.(type) {
-		case provider.Pattern:
-			providers.Exclude = append(providers.Exclude, p)
-		case module.Pattern:
-			modules.Exclude = append(modules.Exclude, p)
-		}
+		out.Exclude = append(out.Exclude, p.Pattern)
 	}
-	return providers, modules
+	return out
 }
 
 func (d *decoder) selector(b *block, include, exclude []provider.Pattern) provider.Selector {

@@ -41,9 +41,8 @@ func (d *decoder) tokens(blocks []tokenBlock) []access.Token {
 		if !d.incomplete && slices.ContainsFunc(out, func(o access.Token) bool { return o.Name != t.Name && o.SHA256 == t.SHA256 && t.SHA256 != [32]byte{} }) {
 			d.fail(b.at("sha256"), "Duplicate token", "Another token block has the same sum: give each its own token, or remove one of them.")
 		}
-		providers, modules := d.readable(b, t.Include, t.Exclude)
 		out = append(out, access.Token{
-			Name: t.Name, SHA256: t.SHA256, Selector: providers, Modules: modules, Expires: t.Expires, Operator: t.Operator,
+			Name: t.Name, SHA256: t.SHA256, Selector: d.readable(b, t.Include, t.Exclude), Expires: t.Expires, Operator: t.Operator,
 		})
 	}
 	return out
@@ -56,8 +55,7 @@ func (d *decoder) oidc(blocks []oidcBlock) []access.Issuer {
 		issuer := access.Issuer{Name: o.Name, URL: o.Issuer, Audience: o.Audience}
 		for i := range o.Rules {
 			r := &o.Rules[i]
-			providers, modules := d.readable(d.of(r), r.Include, r.Exclude)
-			issuer.Rules = append(issuer.Rules, access.Rule{Claims: r.Claims, Selector: providers, Modules: modules})
+			issuer.Rules = append(issuer.Rules, access.Rule{Claims: r.Claims, Selector: d.readable(d.of(r), r.Include, r.Exclude)})
 		}
 		if len(o.Rules) == 0 {
 			d.fail(b.header, "Missing rule block", "Without a rule block, no token of this issuer may read anything.")

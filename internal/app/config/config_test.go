@@ -22,6 +22,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/auth"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/clients/cliconfig"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/pgp"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/tlsca"
@@ -376,10 +377,10 @@ gateway {
 			c.Gateway.Deny[0].Reason == "" && c.Gateway.Deny[1].Reason == "CVE-2026-1",
 		"deny of modules": denies(c, "registry.acme.example/acme/net/aws", "1.9.0") && !denies(c, "registry.acme.example/acme/net/aws", "2.0.0") &&
 			!denies(c, "registry.acme.example/acme/vpc/aws", "1.9.0") && c.Gateway.Deny[2].Pattern == module.MustParsePattern("registry.acme.example/acme/net/aws"),
-		"token of modules": reflect.DeepEqual(c.Gateway.Tokens[1].Modules, module.Selector{
-			Include: []module.Pattern{module.MustParsePattern("registry.acme.example/acme/*/*")},
-			Exclude: []module.Pattern{module.MustParsePattern("registry.acme.example/acme/secret/*")},
-		}) && reflect.DeepEqual(c.Gateway.Tokens[1].Selector.Include, []provider.Pattern{provider.MustParsePattern("registry.acme.example/acme/*")}) && c.Gateway.Tokens[1].Selector.Exclude == nil,
+		"token of modules": reflect.DeepEqual(c.Gateway.Tokens[1].Selector, subject.Selector{
+			Include: []subject.Pattern{module.MustParsePattern("registry.acme.example/acme/*/*"), provider.MustParsePattern("registry.acme.example/acme/*")},
+			Exclude: []subject.Pattern{module.MustParsePattern("registry.acme.example/acme/secret/*")},
+		}),
 		"token": c.Gateway.Tokens[0].SHA256[0] == 0x9f && c.Gateway.Tokens[0].Expires.UTC().Hour() == 10,
 	} {
 		if !check {

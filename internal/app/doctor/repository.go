@@ -291,7 +291,7 @@ func (x Repository) tags(ctx context.Context, r *Report) (map[provider.Version]o
 		r.fail("tags", x.Explain(err), "without a list of tags no client finds a version")
 		return nil, false
 	}
-	versions := ociaddr.TagsOf(x.Subject.Kind(), tags)
+	versions := ociaddr.TagsOf(x.Subject, tags)
 	r.ok("tags", "%s and %s, on %s", count(len(versions), "version"), count(len(tags)-len(versions), "other tag"), count(pages, "page"))
 	if x.Subject.Kind() == subject.Provider {
 		r.foundTags(artifact.LintTags(tags))

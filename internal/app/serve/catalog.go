@@ -5,15 +5,10 @@ import (
 	"fmt"
 	"path/filepath"
 
-	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
-
-	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/auth"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/registries/registry"
-	"github.com/ocibridge/ocibridge/module"
-	"github.com/ocibridge/ocibridge/provider"
 )
 
 // embeddedTTL is the default tag_ttl with the embedded registry. With this value, the
@@ -25,12 +20,7 @@ const embeddedTTL = -1
 func (s *site) newCatalog() (*catalog.Catalog, error) {
 	g := s.settings.gateway()
 	o := catalog.Options{
-		Repository: func(ctx context.Context, a provider.Address) (catalog.Store, error) { return s.store(ctx, a) },
-		Account:    func(a provider.Address) catalog.Account { return s.account(a) },
-		Modules: catalog.ModuleOptions{
-			Repository: func(ctx context.Context, a module.Address) (catalog.Store, error) { return s.store(ctx, a) },
-			Account:    func(a module.Address) catalog.Account { return s.account(a) },
-		},
+		Repository: s.store, Account: s.account,
 		FreshToken: auth.WithFreshToken, Deny: g.Deny,
 		TagTTL: g.TagTTL, StaleIfError: g.StaleIfError, Counters: &s.ops.metrics.Catalog, Log: s.log,
 	}
@@ -44,12 +34,7 @@ func (s *site) newCatalog() (*catalog.Catalog, error) {
 		o.TagTTL = embeddedTTL
 	}
 	if g.Redirect {
-		o.Redirect = func(ctx context.Context, a provider.Address, blob ocispec.Descriptor) (string, error) {
-			return s.repositories.BlobRedirect(ctx, a, blob)
-		}
-		o.Modules.Redirect = func(ctx context.Context, a module.Address, zip artifact.Package) (string, error) {
-			return s.repositories.BlobRedirect(ctx, a, zip.Layer())
-		}
+		o.Redirect = s.repositories.BlobRedirect
 	}
 	if s.cacheFolder != "" {
 		o.Directory = filepath.Join(s.cacheFolder, catalogFolder)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/origins/pull"
 	"github.com/ocibridge/ocibridge/internal/registries/registry"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/quirks"
@@ -48,7 +49,7 @@ func TestGatewayReadsProxyCaches(t *testing.T) {
 		t.Errorf("a push finds the blob: %v, %v", found, err)
 	}
 	s := &site{repositories: repositories}
-	metadata, err := catalog.New(catalog.Options{Repository: func(ctx context.Context, a provider.Address) (catalog.Store, error) { return s.store(ctx, a) }, Origin: puller})
+	metadata, err := catalog.New(catalog.Options{Repository: func(ctx context.Context, a subject.Address) (catalog.Store, error) { return s.store(ctx, a) }, Origin: puller})
 	if err != nil {
 		t.Fatal(err)
 	}

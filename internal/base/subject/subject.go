@@ -1,6 +1,11 @@
 // Package subject is about what the versions in a repository are versions of: a provider or a module.
 package subject
 
+import (
+	"log/slog"
+	"slices"
+)
+
 // Kind is a kind of subjects. Its text is the word for people, logs and JSON.
 type Kind string
 
@@ -25,6 +30,9 @@ type Address interface {
 	String() string
 }
 
+// Attr returns the address for a log or a span, under the word for its kind.
+func Attr(a Address) slog.Attr { return slog.String(string(a.Kind()), a.String()) }
+
 // Pattern matches addresses. It is a provider.Pattern or a module.Pattern, and matches no address of the other kind.
 type Pattern interface {
 	// Covers reports whether the pattern matches an address.
@@ -33,4 +41,19 @@ type Pattern interface {
 	Parts() int
 	// Values returns all parts.
 	Values() []string
+	// ClientWarning names the clients that refuse addresses matching the pattern. It is "" if no
+	// client refuses them.
+	ClientWarning() string
+}
+
+// Selector selects addresses of all kinds. The zero value selects all.
+type Selector struct {
+	Include []Pattern // empty selects every address; patterns for one kind alone select nothing of the others
+	Exclude []Pattern // takes precedence over Include
+}
+
+// Selects reports whether the address is included and not excluded.
+func (s Selector) Selects(a Address) bool {
+	covers := func(p Pattern) bool { return p.Covers(a) }
+	return !slices.ContainsFunc(s.Exclude, covers) && (len(s.Include) == 0 || slices.ContainsFunc(s.Include, covers))
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/ocibridge/ocibridge/gateway/archives"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/gateway/verify"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/base/telemetry"
 	"github.com/ocibridge/ocibridge/internal/origins/pull"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/collected"
@@ -93,7 +94,7 @@ func (b *bench) publish(version string) *release.Release {
 
 func (b *bench) repository() *remote.Repository { return b.repositoryOf(widget) }
 
-func (b *bench) repositoryOf(a provider.Address) *remote.Repository {
+func (b *bench) repositoryOf(a subject.Address) *remote.Repository {
 	return b.registry.Repository(a.Path())
 }
 
@@ -176,7 +177,7 @@ func (b *bench) serve(o siteOptions) *site {
 	}
 	options := catalog.Options{
 		TagTTL: ttl, Log: log,
-		Repository: func(_ context.Context, a provider.Address) (catalog.Store, error) {
+		Repository: func(_ context.Context, a subject.Address) (catalog.Store, error) {
 			return b.repositoryOf(a), nil
 		},
 		Origin: s.puller,

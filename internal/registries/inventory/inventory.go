@@ -217,7 +217,7 @@ func (s *Stored[A]) list(ctx context.Context) {
 		s.Err = s.explain(fmt.Errorf("list tags of %s: %w", s.Repository, err))
 		return
 	}
-	s.tagOf = ociaddr.TagsOf(s.Address.Kind(), s.tags)
+	s.tagOf = ociaddr.TagsOf(s.Address, s.tags)
 	for v := range s.tagOf {
 		if s.Has(v) {
 			s.Matches = append(s.Matches, v)

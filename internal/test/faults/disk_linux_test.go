@@ -20,6 +20,7 @@ import (
 	"github.com/ocibridge/ocibridge/gateway"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/origins/modulezip"
 	"github.com/ocibridge/ocibridge/internal/origins/pull"
 	"github.com/ocibridge/ocibridge/internal/registries/embedded"
@@ -27,7 +28,6 @@ import (
 	"github.com/ocibridge/ocibridge/internal/test/testkit/clients"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/collected"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/faultproxy"
-	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
@@ -236,12 +236,12 @@ func newOwn(t *testing.T, dir string) *own {
 	}
 	t.Cleanup(func() { o.registry.Close() })
 	known, err := catalog.New(catalog.Options{TagTTL: -1, StaleIfError: -1, Log: log,
-		Repository: func(_ context.Context, a provider.Address) (catalog.Store, error) {
+		Repository: func(_ context.Context, a subject.Address) (catalog.Store, error) {
+			if a.Kind() == subject.Module {
+				return o.registry.Repository("modules/" + a.Path())
+			}
 			return o.registry.Repository(a.Path())
-		},
-		Modules: catalog.ModuleOptions{Repository: func(_ context.Context, a module.Address) (catalog.Store, error) {
-			return o.registry.Repository("modules/" + a.Path())
-		}}})
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,9 +16,8 @@ import (
 	"github.com/ocibridge/ocibridge/gateway"
 	"github.com/ocibridge/ocibridge/gateway/archives"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/release"
-	"github.com/ocibridge/ocibridge/module"
-	"github.com/ocibridge/ocibridge/provider"
 )
 
 const (
@@ -102,10 +101,7 @@ func (r *rig) serveWith(dir string, origin catalog.Origin, end func()) {
 		return repo, nil
 	}
 	known, err := catalog.New(catalog.Options{Directory: dir, Log: log, FreshToken: auth.WithFreshToken, Origin: origin,
-		Repository: func(ctx context.Context, _ provider.Address) (catalog.Store, error) { return repository(ctx) },
-		Modules: catalog.ModuleOptions{Repository: func(ctx context.Context, _ module.Address) (catalog.Store, error) {
-			return repository(ctx)
-		}}})
+		Repository: func(ctx context.Context, _ subject.Address) (catalog.Store, error) { return repository(ctx) }})
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/ocibridge/ocibridge/gateway"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/registries/registry"
 	testorigin "github.com/ocibridge/ocibridge/internal/test/testkit/origin"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/pgp"
@@ -171,8 +172,8 @@ func (b *bench) explain(err error) error {
 
 // serve starts a gateway, and returns a function that sends a GET request to its mirror.
 func (b *bench) serve() func(path string) (status int, body string) {
-	known, err := catalog.New(catalog.Options{Repository: func(ctx context.Context, a provider.Address) (catalog.Store, error) {
-		_, repo, err := b.repository(ctx, a)
+	known, err := catalog.New(catalog.Options{Repository: func(ctx context.Context, a subject.Address) (catalog.Store, error) {
+		_, repo, err := b.repository(ctx, a.(provider.Address))
 		return repo, err
 	}})
 	if err != nil {
