@@ -14,6 +14,7 @@ import (
 	"oras.land/oras-go/v2/registry/remote"
 
 	"github.com/ocibridge/ocibridge/auth"
+	"github.com/ocibridge/ocibridge/auth/wire"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/faultproxy"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/tlsca"
 	"github.com/ocibridge/ocibridge/ociaddr"
@@ -42,7 +43,7 @@ func behindFaults(t *testing.T) (*remote.Repository, *faultproxy.Server) {
 	}), config)
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: ca.CertPool()}, ForceAttemptHTTP2: true}
 	t.Cleanup(transport.CloseIdleConnections)
-	c := auth.New(auth.Options{Transport: transport, RetryDelay: time.Millisecond})
+	c := auth.New(auth.Options{Wire: wire.Options{Transport: transport, RetryDelay: time.Millisecond}})
 	repo, err := c.Repository(t.Context(), ociaddr.Repository{Registry: ociaddr.Registry(proxy.Addr), Name: "acme/null"})
 	if err != nil {
 		t.Fatal(err)
@@ -82,7 +83,7 @@ func TestPageIsNoBlob(t *testing.T) {
 		t.Errorf("%v, %v", there, err)
 	}
 	defer proxy.Begin(faultproxy.Rule{Fault: faultproxy.HTML()})()
-	var page *auth.ForeignError
+	var page *wire.ForeignError
 	if there, err := repo.Exists(t.Context(), blob); there || !errors.As(err, &page) || !page.HTML {
 		t.Errorf("%v, %v", there, err)
 	}

@@ -2,22 +2,15 @@ package auth
 
 import (
 	"bytes"
-	"context"
-	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"log"
 	"log/slog"
-	"maps"
-	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/netip"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -27,179 +20,16 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"oras.land/oras-go/v2/registry/remote"
 
+	"github.com/ocibridge/ocibridge/auth/login"
+	"github.com/ocibridge/ocibridge/auth/wire"
 	"github.com/ocibridge/ocibridge/internal/base/document"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 	"github.com/ocibridge/ocibridge/internal/base/outgoing"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/challenger"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/cost"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/loginfiles"
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
-
-// fakeRegistry is a registry with a token server. It serves tag listings, manifest
-// uploads and blobs, refuses unauthorized requests, and logs one line for each request.
-type fakeRegistry struct {
-	*httptest.Server
-	basic  map[string]string // the USER:PASSWORD of each repository; nil means that the registry uses Bearer
-	realm  string            // the URL of the token server in challenges; "" means this server
-	expire atomic.Bool       // refuse all tokens issued so far
-	life   map[string]any    // additional fields in the token server's responses
-	insist bool              // respond that the token's scope is insufficient
-	never  string            // the method whose requests are always refused
-
-	expireBefore string              // all tokens expire before the first request with this method
-	before       func(*http.Request) // called before each request is handled
-	refuseTokens atomic.Bool         // issue no tokens
-	refusal      string              // the message of refusals
-	redirect     string              // the URL that requests for blobs are redirected to; "" means no redirect
-
-	mu    sync.Mutex
-	log   []string
-	seen  map[string]bool // user agents
-	valid map[string]bool
-}
-
-// agents returns the user agents of all requests so far.
-func (f *fakeRegistry) agents() []string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return slices.Sorted(maps.Keys(f.seen))
-}
-
-func newFakeRegistry(t *testing.T, secure bool) *fakeRegistry {
-	f := &fakeRegistry{
-		valid: map[string]bool{}, seen: map[string]bool{},
-		refusal: `{"errors": [{"code": "UNAUTHORIZED", "message": "authentication required"}]}`,
-	}
-	f.Server = httptest.NewUnstartedServer(f)
-	f.Config.ErrorLog = log.New(io.Discard, "", 0)
-	if secure {
-		f.StartTLS()
-	} else {
-		f.Start()
-	}
-	t.Cleanup(f.Close)
-	return f
-}
-
-// repository returns the address of a repository of the registry: the HOST:PORT where the
-// registry listens, and name.
-func (f *fakeRegistry) repository(t *testing.T, name string) ociaddr.Repository {
-	return mustRepository(t, f.Listener.Addr().String()+"/"+name)
-}
-
-func (f *fakeRegistry) requests() []string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	out := f.log
-	f.log = nil
-	return out
-}
-
-func (f *fakeRegistry) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	line := r.Method + " " + r.URL.RequestURI()
-	f.seen[strings.Join(r.Header.Values("User-Agent"), "|")] = true
-	if f.before != nil {
-		f.before(r)
-	}
-	if r.Method == f.expireBefore {
-		f.expire.Store(true)
-		f.expireBefore = ""
-	}
-	if r.URL.Path == "/token" {
-		_ = r.ParseForm()
-		if f.refuseTokens.Load() {
-			w.WriteHeader(http.StatusUnauthorized)
-			_, _ = io.WriteString(w, f.refusal)
-			return
-		}
-		user, password, _ := r.BasicAuth()
-		scopes := strings.Join(r.Form["scope"], " ")
-		f.log = append(f.log, strings.TrimSpace(fmt.Sprintf("%s token %s %s%s %s", r.Method, scopes, user, password, r.Form.Get("refresh_token"))))
-		token := fmt.Sprintf("%s#%d", scopes, len(f.valid))
-		f.valid[token] = true
-		answer := map[string]any{"access_token": token}
-		maps.Copy(answer, f.life)
-		_ = json.NewEncoder(w).Encode(answer)
-		return
-	}
-	f.log = append(f.log, line)
-	name, what, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/v2/"), "/x/")
-	if !f.authorized(r, name) {
-		w.Header().Set("Www-Authenticate", f.challenge(r, name))
-		w.WriteHeader(http.StatusUnauthorized)
-		_, _ = io.WriteString(w, f.refusal)
-		return
-	}
-	switch {
-	case r.Method == http.MethodGet && blobPath.MatchString(r.URL.Path) && f.redirect != "":
-		http.Redirect(w, r, f.redirect, http.StatusTemporaryRedirect)
-	case r.Method == http.MethodGet && blobPath.MatchString(r.URL.Path):
-		_, _ = io.WriteString(w, "the blob")
-	case what == "tags/list":
-		_, _ = io.WriteString(w, `{"tags": ["1.0.0"]}`)
-	case r.Method == http.MethodPost && r.URL.Query().Has("mount"):
-		w.WriteHeader(http.StatusCreated)
-	case r.Method == http.MethodPost:
-		w.Header().Set("Location", r.URL.Path+"1")
-		w.WriteHeader(http.StatusAccepted)
-	case r.Method == http.MethodPut:
-		_, _ = io.Copy(io.Discard, r.Body)
-		w.WriteHeader(http.StatusCreated)
-	default:
-		w.WriteHeader(http.StatusNotFound)
-	}
-}
-
-func (f *fakeRegistry) authorized(r *http.Request, name string) bool {
-	if r.Method == f.never {
-		return false
-	}
-	if f.basic != nil {
-		user, password, _ := r.BasicAuth()
-		return f.basic[name] != "" && f.basic[name] == user+":"+password
-	}
-	token := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
-	if f.expire.CompareAndSwap(true, false) {
-		clear(f.valid)
-		f.valid["expired"] = false
-	}
-	scopes, _, _ := strings.Cut(token, "#")
-	return f.valid[token] && slices.Contains(strings.Fields(scopes), "repository:"+name+"/x:"+actions(r))
-}
-
-func actions(r *http.Request) string {
-	if r.Method == http.MethodGet || r.Method == http.MethodHead {
-		return "pull"
-	}
-	return "pull,push"
-}
-
-func (f *fakeRegistry) challenge(r *http.Request, name string) string {
-	if f.basic != nil {
-		return `Basic realm="registry"`
-	}
-	realm := f.realm
-	if realm == "" {
-		realm = f.URL + "/token"
-	}
-	challenge := fmt.Sprintf(`Bearer realm=%q,service="registry",scope="repository:%s/x:%s"`, realm, name, actions(r))
-	if f.insist {
-		challenge += `,error="insufficient_scope"`
-	}
-	return challenge
-}
-
-// dialTo returns a transport that connects to srv for every host name. A test can then
-// use a registry whose name is not a loopback name.
-func dialTo(srv *httptest.Server) *http.Transport {
-	return &http.Transport{
-		TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
-		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, network, srv.Listener.Addr().String())
-		},
-	}
-}
 
 func mustOpen(t *testing.T, c *Client, r ociaddr.Repository) *remote.Repository {
 	t.Helper()
@@ -230,27 +60,14 @@ func pushManifest(t *testing.T, c *Client, r ociaddr.Repository) error {
 	return mustOpen(t, c, r).Push(t.Context(), desc, bytes.NewReader(b))
 }
 
-func wantRequests(t *testing.T, f *fakeRegistry, want ...string) {
-	t.Helper()
-	got := f.requests()
-	for i, line := range got {
-		if at := strings.Index(line, "sha256:"); at >= 0 {
-			got[i] = line[:at] + "DIGEST"
-		}
-	}
-	if !slices.Equal(got, want) {
-		t.Errorf("requests:\n  %s\nwant:\n  %s", strings.Join(got, "\n  "), strings.Join(want, "\n  "))
-	}
-}
-
 func TestBearerTokensPerRepositoryAndAction(t *testing.T) {
-	f := newFakeRegistry(t, false)
+	f := challenger.New(t, false)
 	host := f.Listener.Addr().String()
-	c := New(Options{Environment: environment("linux", nil, map[string]string{
-		"/home/u/.docker/config.json": loginJSON(host + "=robot$a:pw"),
-	})})
-	a, b := f.repository(t, "a/x"), f.repository(t, "b/x")
-	if got, want := c.Source(a), "the login for "+host+" in /home/u/.docker/config.json"; got != want {
+	c := New(Options{Login: login.Options{Environment: environment("linux", nil, map[string]string{
+		"/home/u/.docker/config.json": loginfiles.JSON(host + "=robot$a:pw"),
+	})}})
+	a, b := f.Repository("a/x"), f.Repository("b/x")
+	if got, want := source(t, c, a), "the login for "+host+" in /home/u/.docker/config.json"; got != want {
 		t.Errorf("source %q, want %q", got, want)
 	}
 	for _, r := range []ociaddr.Repository{a, b, a} {
@@ -258,7 +75,7 @@ func TestBearerTokensPerRepositoryAndAction(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	wantRequests(t, f,
+	f.Want(t,
 		"GET /v2/a/x/tags/list", "GET token repository:a/x:pull robot$apw", "GET /v2/a/x/tags/list",
 		"GET /v2/b/x/tags/list", "GET token repository:b/x:pull robot$apw", "GET /v2/b/x/tags/list",
 		"GET /v2/a/x/tags/list",
@@ -270,70 +87,70 @@ func TestBearerTokensPerRepositoryAndAction(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	wantRequests(t, f,
+	f.Want(t,
 		"PUT /v2/a/x/manifests/DIGEST", "GET token repository:a/x:pull,push robot$apw", "PUT /v2/a/x/manifests/DIGEST",
 		"PUT /v2/a/x/manifests/DIGEST",
 	)
 	// After the token expired, one request to the token server fetches a new token.
-	f.expire.Store(true)
+	f.Expire.Store(true)
 	if err := listTags(t, c, a); err != nil {
 		t.Fatal(err)
 	}
-	wantRequests(t, f, "GET /v2/a/x/tags/list", "GET token repository:a/x:pull robot$apw", "GET /v2/a/x/tags/list")
+	f.Want(t, "GET /v2/a/x/tags/list", "GET token repository:a/x:pull robot$apw", "GET /v2/a/x/tags/list")
 }
 
 func TestAnonymousToken(t *testing.T) {
-	f := newFakeRegistry(t, false)
+	f := challenger.New(t, false)
 	c := New(Options{})
-	if err := listTags(t, c, f.repository(t, "a/x")); err != nil {
+	if err := listTags(t, c, f.Repository("a/x")); err != nil {
 		t.Fatal(err)
 	}
-	wantRequests(t, f, "GET /v2/a/x/tags/list", "GET token repository:a/x:pull", "GET /v2/a/x/tags/list")
-	if got := c.Source(f.repository(t, "a/x")); got != "" {
+	f.Want(t, "GET /v2/a/x/tags/list", "GET token repository:a/x:pull", "GET /v2/a/x/tags/list")
+	if got := source(t, c, f.Repository("a/x")); got != "" {
 		t.Errorf("source %q", got)
 	}
 }
 
 func TestRefreshToken(t *testing.T) {
-	f := newFakeRegistry(t, false)
+	f := challenger.New(t, false)
 	file := fmt.Sprintf(`{"auths": {%q: {"auth": "MDAwMDo=", "identitytoken": "refresh-me"}}}`, f.Listener.Addr().String())
-	c := New(Options{Environment: environment("linux", nil, map[string]string{"/home/u/.docker/config.json": file})})
-	if err := listTags(t, c, f.repository(t, "a/x")); err != nil {
+	c := New(Options{Login: login.Options{Environment: environment("linux", nil, map[string]string{"/home/u/.docker/config.json": file})}})
+	if err := listTags(t, c, f.Repository("a/x")); err != nil {
 		t.Fatal(err)
 	}
-	wantRequests(t, f, "GET /v2/a/x/tags/list", "POST token repository:a/x:pull  refresh-me", "GET /v2/a/x/tags/list")
+	f.Want(t, "GET /v2/a/x/tags/list", "POST token repository:a/x:pull  refresh-me", "GET /v2/a/x/tags/list")
 }
 
 func TestAccessToken(t *testing.T) {
-	f := newFakeRegistry(t, false)
-	f.valid["repository:a/x:pull#ready"] = true
+	f := challenger.New(t, false)
+	f.Valid["repository:a/x:pull#ready"] = true
 	file := fmt.Sprintf(`{"auths": {%q: {"registrytoken": "repository:a/x:pull#ready"}}}`, f.Listener.Addr().String())
-	c := New(Options{Environment: environment("linux", nil, map[string]string{"/home/u/.docker/config.json": file})})
-	if err := listTags(t, c, f.repository(t, "a/x")); err != nil {
+	c := New(Options{Login: login.Options{Environment: environment("linux", nil, map[string]string{"/home/u/.docker/config.json": file})}})
+	if err := listTags(t, c, f.Repository("a/x")); err != nil {
 		t.Fatal(err)
 	}
-	wantRequests(t, f, "GET /v2/a/x/tags/list", "GET /v2/a/x/tags/list")
+	f.Want(t, "GET /v2/a/x/tags/list", "GET /v2/a/x/tags/list")
 }
 
 func TestBasicLoginsOfOneRegistryStayApart(t *testing.T) {
-	f := newFakeRegistry(t, false)
-	f.basic = map[string]string{"a": "user-a:pw:a", "b": "user-b:pw-b"}
+	f := challenger.New(t, false)
+	f.Basic = map[string]string{"a": "user-a:pw:a", "b": "user-b:pw-b"}
 	host := f.Listener.Addr().String()
-	c := New(Options{Environment: environment("linux", nil, map[string]string{
-		"/home/u/.config/containers/auth.json": loginJSON(host+"/a=user-a:pw:a", host+"/b/x=user-b:pw-b", "other.test=x:y"),
-	})})
+	c := New(Options{Login: login.Options{Environment: environment("linux", nil, map[string]string{
+		"/home/u/.config/containers/auth.json": loginfiles.JSON(host+"/a=user-a:pw:a", host+"/b/x=user-b:pw-b", "other.test=x:y"),
+	})}})
 	for range 2 {
 		for _, name := range []string{"a/x", "b/x"} {
-			if err := listTags(t, c, f.repository(t, name)); err != nil {
+			if err := listTags(t, c, f.Repository(name)); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
 	}
-	wantRequests(t, f,
+	f.Want(t,
 		"GET /v2/a/x/tags/list", "GET /v2/a/x/tags/list", "GET /v2/b/x/tags/list", "GET /v2/b/x/tags/list",
 		"GET /v2/a/x/tags/list", "GET /v2/b/x/tags/list",
 	)
-	err := c.Explain(listTags(t, c, f.repository(t, "c/x")), f.repository(t, "c/x"))
+	err := c.Explain(listTags(t, c, f.Repository("c/x")), f.Repository("c/x"))
 	if want := "no login for " + host + "/c/x was found; those for " + host + "/a, " + host + "/b/x are for other repositories; run: ocibridge login " + host + ", or docker login " + host; hint.Of(err) != want {
 		t.Errorf("%v, hint %q, want %q", err, hint.Of(err), want)
 	}
@@ -341,21 +158,22 @@ func TestBasicLoginsOfOneRegistryStayApart(t *testing.T) {
 
 func TestRefusedLogin(t *testing.T) {
 	const secret = "s3cr3t-pw"
-	f := newFakeRegistry(t, false)
-	f.basic = map[string]string{"a": "u:right"}
+	f := challenger.New(t, false)
+	f.Basic = map[string]string{"a": "u:right"}
 	var out bytes.Buffer
+	log := slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	c := New(Options{
-		Log: slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug})),
-		Environment: environment("linux", nil, map[string]string{
-			"/home/u/.docker/config.json": loginJSON(f.Listener.Addr().String() + "=u:" + secret),
-		}),
+		Login: login.Options{Log: log, Environment: environment("linux", nil, map[string]string{
+			"/home/u/.docker/config.json": loginfiles.JSON(f.Listener.Addr().String() + "=u:" + secret),
+		})},
+		Wire: wire.Options{Log: log},
 	})
-	r := f.repository(t, "a/x")
+	r := f.Repository("a/x")
 	err := c.Explain(listTags(t, c, r), r)
 	if err == nil || !strings.Contains(hint.Of(err), "used the login for "+string(r.Registry)+" in /home/u/.docker/config.json") {
 		t.Errorf("%v, hint %q", err, hint.Of(err))
 	}
-	if s := fmt.Sprint(err, hint.Of(err), out.String()); strings.Contains(s, secret) || strings.Contains(s, loginJSON("x=u:" + secret)[22:40]) {
+	if s := fmt.Sprint(err, hint.Of(err), out.String()); strings.Contains(s, secret) || strings.Contains(s, loginfiles.JSON("x=u:" + secret)[22:40]) {
 		t.Errorf("the password shows: %s", s)
 	}
 	if !strings.Contains(out.String(), "/home/u/.docker/config.json") {
@@ -364,25 +182,25 @@ func TestRefusedLogin(t *testing.T) {
 }
 
 func TestHelperIsAskedOnlyWhenItIsTheChosenSource(t *testing.T) {
-	asked := installHelper(t, "fake", `echo '{"Username": "u", "Secret": "from-helper"}'`)
-	none := installHelper(t, "none", `echo "credentials not found in native keychain"; exit 1`)
-	f := newFakeRegistry(t, false)
-	f.basic = map[string]string{"a": "u:from-helper", "b": "u:from-file"}
+	asked := loginfiles.Helper(t, "fake", `echo '{"Username": "u", "Secret": "from-helper"}'`)
+	none := loginfiles.Helper(t, "none", `echo "credentials not found in native keychain"; exit 1`)
+	f := challenger.New(t, false)
+	f.Basic = map[string]string{"a": "u:from-helper", "b": "u:from-file"}
 	host := f.Listener.Addr().String()
 	files := map[string]string{
-		"/home/u/.config/containers/auth.json": loginJSON(host + "/b=u:from-file"),
+		"/home/u/.config/containers/auth.json": loginfiles.JSON(host + "/b=u:from-file"),
 		"/home/u/.docker/config.json":          fmt.Sprintf(`{"auths": {%q: {}}, "credHelpers": {%q: "none"}, "credsStore": "fake"}`, host, host),
 	}
-	c := New(Options{Environment: environment("linux", nil, files)})
-	a, b := f.repository(t, "a/x"), f.repository(t, "b/x")
+	c := New(Options{Login: login.Options{Environment: environment("linux", nil, files)}})
+	a, b := f.Repository("a/x"), f.Repository("b/x")
 	if err := listTags(t, c, b); err != nil {
 		t.Fatal(err)
 	}
 	if asked()+none() != "" {
 		t.Errorf("helpers were asked for what a file has: %q %q", asked(), none())
 	}
-	if want := "the helper docker-credential-none"; !strings.HasPrefix(c.Source(a), want) {
-		t.Errorf("source before use %q", c.Source(a))
+	if want := "the helper docker-credential-none"; !strings.HasPrefix(source(t, c, a), want) {
+		t.Errorf("source before use %q", source(t, c, a))
 	}
 	if err := listTags(t, c, a); err != nil {
 		t.Fatal(err)
@@ -390,17 +208,17 @@ func TestHelperIsAskedOnlyWhenItIsTheChosenSource(t *testing.T) {
 	if none() == "" || asked() == "" {
 		t.Errorf("asked %q, %q", none(), asked())
 	}
-	if want := "the helper docker-credential-fake (credsStore in /home/u/.docker/config.json)"; c.Source(a) != want {
-		t.Errorf("source after use %q", c.Source(a))
+	if want := "the helper docker-credential-fake (credsStore in /home/u/.docker/config.json)"; source(t, c, a) != want {
+		t.Errorf("source after use %q", source(t, c, a))
 	}
 }
 
 func TestFailingHelper(t *testing.T) {
-	installHelper(t, "fake", `echo s3cr3t; echo "vault is sealed" >&2; exit 1`)
-	f := newFakeRegistry(t, false)
-	f.basic = map[string]string{}
-	c := New(Options{Environment: environment("linux", nil, map[string]string{"/home/u/.docker/config.json": `{"credsStore": "fake"}`})})
-	r := f.repository(t, "a/x")
+	loginfiles.Helper(t, "fake", `echo s3cr3t; echo "vault is sealed" >&2; exit 1`)
+	f := challenger.New(t, false)
+	f.Basic = map[string]string{}
+	c := New(Options{Login: login.Options{Environment: environment("linux", nil, map[string]string{"/home/u/.docker/config.json": `{"credsStore": "fake"}`})}})
+	r := f.Repository("a/x")
 	err := c.Explain(listTags(t, c, r), r)
 	if err == nil || !strings.Contains(err.Error(), "the helper docker-credential-fake (credsStore in /home/u/.docker/config.json): exit status 1: vault is sealed") ||
 		!strings.Contains(hint.Of(err), "run it by hand") || strings.Contains(err.Error(), "s3cr3t") {
@@ -408,125 +226,43 @@ func TestFailingHelper(t *testing.T) {
 	}
 }
 
-func TestLoginFilesAreReadOnceAndLate(t *testing.T) {
-	var reads atomic.Int32
-	env := environment("linux", nil, nil)
-	read := env.ReadFile
-	env.ReadFile = func(name string) ([]byte, error) {
-		reads.Add(1)
-		return read(name)
-	}
-	c := New(Options{Environment: env})
-	if reads.Load() != 0 {
-		t.Error("New reads files")
-	}
-	var wg sync.WaitGroup
-	for range 8 {
-		wg.Go(func() { c.Source(mustRepository(t, "registry.test/a/b")) })
-	}
-	wg.Wait()
-	if got, want := int(reads.Load()), len(env.loginFiles()); got != want {
-		t.Errorf("%d reads of %d files", got, want)
-	}
-}
-
-func TestLoopbackRegistriesAreAskedForTLS(t *testing.T) {
-	plain, secure := newFakeRegistry(t, false), newFakeRegistry(t, true)
-	const closed = "127.0.0.1:1" // the system never assigns this port
-	for _, allPlain := range []bool{false, true} {
-		c := New(Options{PlainHTTP: allPlain, RetryDelay: time.Millisecond, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}})
-		dials := map[string]int{}
-		c.schemes.dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
-			dials[addr]++
-			return newSchemes().dial(ctx, network, addr)
-		}
-		for range 2 {
-			for _, tt := range []struct {
-				name  string
-				host  string
-				plain bool
-			}{
-				{"plain server", plain.Listener.Addr().String(), true},
-				{"TLS server", secure.Listener.Addr().String(), false},
-				{"no server", closed, false},
-			} {
-				repo := mustOpen(t, c, mustRepository(t, tt.host+"/a/x"))
-				if repo.PlainHTTP != tt.plain {
-					t.Errorf("%s, PlainHTTP %t: plain = %t", tt.name, allPlain, repo.PlainHTTP)
-				}
-				if err := repo.Tags(t.Context(), "", func([]string) error { return nil }); err != nil && tt.name != "no server" {
-					t.Errorf("%s: %v", tt.name, err)
-				}
-			}
-		}
-		if dials[plain.Listener.Addr().String()] != 1 || dials[secure.Listener.Addr().String()] != 1 || dials[closed] != 2 {
-			t.Errorf("probes: %v", dials)
-		}
-		for _, host := range []string{"registry.test:5000", "10.0.0.1:5000"} {
-			if repo := mustOpen(t, c, mustRepository(t, host+"/a/x")); repo.PlainHTTP != allPlain {
-				t.Errorf("%s: plain = %t with PlainHTTP %t", host, repo.PlainHTTP, allPlain)
-			}
-		}
-	}
-}
-
-func TestProbeAddresses(t *testing.T) {
-	errStop := errors.New("stop")
-	for host, want := range map[string]string{"localhost": "localhost:443", "localhost:5000": "localhost:5000", "[::1]:5000": "[::1]:5000", "[::1]": "[::1]:443"} {
-		s := newSchemes()
-		got := ""
-		s.dial = func(_ context.Context, _, addr string) (net.Conn, error) {
-			got = addr
-			return nil, errStop
-		}
-		if plain, err := s.plain(t.Context(), ociaddr.Registry(host)); plain || err != nil || got != want {
-			t.Errorf("%s: dialled %s, %t, %v", host, got, plain, err)
-		}
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := newSchemes().plain(ctx, "localhost:1"); !errors.Is(err, context.Canceled) {
-		t.Errorf("probe after the caller gave up: %v", err)
-	}
-}
-
 func TestPlainHTTPOfOtherHosts(t *testing.T) {
-	f := newFakeRegistry(t, false)
-	f.basic = map[string]string{"a": "u:p"}
+	f := challenger.New(t, false)
+	f.Basic = map[string]string{"a": "u:p"}
 	r := mustRepository(t, "registry.test:5000/a/x")
-	env := environment("linux", nil, map[string]string{"/home/u/.docker/config.json": loginJSON("registry.test:5000=u:p")})
+	env := environment("linux", nil, map[string]string{"/home/u/.docker/config.json": loginfiles.JSON("registry.test:5000=u:p")})
 
-	c := New(Options{Environment: env, Transport: dialTo(f.Server)})
+	c := New(Options{Login: login.Options{Environment: env}, Wire: wire.Options{Transport: challenger.DialTo(f.Server)}})
 	err := c.Explain(listTags(t, c, r), r)
 	if !errors.Is(err, http.ErrSchemeMismatch) || !strings.Contains(hint.Of(err), "--plain-http") {
 		t.Errorf("%v, hint %q", err, hint.Of(err))
 	}
-	wantRequests(t, f)
+	f.Want(t)
 
-	c = New(Options{Environment: env, Transport: dialTo(f.Server), PlainHTTP: true})
+	c = New(Options{Login: login.Options{Environment: env}, Wire: wire.Options{Transport: challenger.DialTo(f.Server), PlainHTTP: true}})
 	if err := listTags(t, c, r); err != nil {
 		t.Error(err)
 	}
-	wantRequests(t, f, "GET /v2/a/x/tags/list", "GET /v2/a/x/tags/list")
+	f.Want(t, "GET /v2/a/x/tags/list", "GET /v2/a/x/tags/list")
 }
 
 // TestCredentialDoesNotLeaveTheMachineInPlainHTTP shows that no credential is sent over
 // plain HTTP to a token server on another machine. A registry on loopback, which may use
 // plain HTTP itself, names that token server.
 func TestCredentialDoesNotLeaveTheMachineInPlainHTTP(t *testing.T) {
-	f := newFakeRegistry(t, false)
-	f.realm = "http://93.184.216.34/token"
+	f := challenger.New(t, false)
+	f.Realm = "http://93.184.216.34/token"
 	host := f.Listener.Addr().String()
 	for name, entry := range map[string]string{"password": `"auth": "dTpw"`, "refresh token": `"identitytoken": "r"`} {
 		t.Run(name, func(t *testing.T) {
 			env := environment("linux", nil, map[string]string{"/home/u/.docker/config.json": fmt.Sprintf(`{"auths": {%q: {%s}}}`, host, entry)})
-			c := New(Options{Environment: env, Transport: dialTo(f.Server)})
-			r := f.repository(t, "a/x")
+			c := New(Options{Login: login.Options{Environment: env}, Wire: wire.Options{Transport: challenger.DialTo(f.Server)}})
+			r := f.Repository("a/x")
 			err := c.Explain(listTags(t, c, r), r)
-			if refused := (*PlainHTTPError)(nil); !errors.As(err, &refused) || refused.Host != "93.184.216.34" || !strings.Contains(hint.Of(err), "--plain-http") {
+			if refused := (*wire.PlainHTTPError)(nil); !errors.As(err, &refused) || refused.Host != "93.184.216.34" || !strings.Contains(hint.Of(err), "--plain-http") {
 				t.Errorf("%v, hint %q", err, hint.Of(err))
 			}
-			wantRequests(t, f, "GET /v2/a/x/tags/list")
+			f.Want(t, "GET /v2/a/x/tags/list")
 		})
 	}
 }
@@ -556,8 +292,12 @@ func TestRedirectCarriesNoCredentialAndNoQueryIntoErrors(t *testing.T) {
 
 	host := registry.Listener.Addr().String()
 	c := New(Options{
-		RetryDelay:  time.Millisecond,
-		Environment: environment("linux", nil, map[string]string{"/home/u/.docker/config.json": loginJSON(host + "=u:p")}),
+		Login: login.Options{
+			Environment: environment("linux", nil, map[string]string{"/home/u/.docker/config.json": loginfiles.JSON(host + "=u:p")}),
+		},
+		Wire: wire.Options{
+			RetryDelay: time.Millisecond,
+		},
 	})
 	r := mustRepository(t, host+"/a/x")
 	desc := ocispec.Descriptor{MediaType: "archive/zip", Digest: digest.FromString("blob"), Size: 4}
@@ -636,7 +376,7 @@ func TestHTMLAnswers(t *testing.T) {
 			c := New(Options{})
 			r := mustRepository(t, srv.Listener.Addr().String()+"/a/x")
 			err := c.Explain(tt.use(t, mustOpen(t, c, r)), r)
-			var html *ForeignError
+			var html *wire.ForeignError
 			if (errors.As(err, &html) && html.HTML) != tt.html || (err != nil) != tt.html {
 				t.Fatalf("%v", err)
 			}
@@ -736,7 +476,7 @@ func TestForeignAnswers(t *testing.T) {
 			}
 			for what, ask := range asks {
 				err := c.Explain(ask(), r)
-				var foreign *ForeignError
+				var foreign *wire.ForeignError
 				if errors.As(err, &foreign) != tt.foreign || tt.foreign && hint.Of(err) == "" || (err == nil) != (tt.status == 200 && !tt.foreign) {
 					t.Errorf("%s: %v (hint %q)", what, err, hint.Of(err))
 				}
@@ -825,149 +565,13 @@ func TestUserAgent(t *testing.T) {
 	}))
 	defer srv.Close()
 	r := mustRepository(t, srv.Listener.Addr().String()+"/a/x")
-	for _, opts := range []Options{{}, {UserAgent: "ocibridge/1.2.3"}} {
+	for _, opts := range []Options{{}, {Wire: wire.Options{UserAgent: "ocibridge/1.2.3"}}} {
 		if err := listTags(t, New(opts), r); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if want := []string{"ocibridge", "ocibridge/1.2.3"}; !slices.Equal(agents, want) {
 		t.Errorf("agents %q", agents)
-	}
-}
-
-// addressesOf returns a lookup that knows the addresses of registry.test, separated by spaces.
-// With none, the name is unknown.
-func addressesOf(registry string) lookupFunc {
-	return func(_ context.Context, _, host string) (addrs []netip.Addr, _ error) {
-		for _, addr := range strings.Fields(registry) {
-			addrs = append(addrs, netip.MustParseAddr(addr))
-		}
-		if host != "registry.test" || len(addrs) == 0 {
-			return nil, &net.DNSError{Name: host, IsNotFound: true}
-		}
-		return addrs, nil
-	}
-}
-
-func TestTokenServerInAPrivateNetwork(t *testing.T) {
-	const nat64Outside = "64:ff9b::93.184.216.34"
-	tests := []struct {
-		name            string
-		registry, realm string // the IP addresses of the registry's host, and the realm in the challenge
-		allowed         bool
-	}{
-		{"both inside", "10.0.0.5", "https://10.0.0.6/token", true},
-		{"both inside, in other ranges", "192.168.0.5", "https://172.16.0.6/token", true},
-		{"both inside, IPv6", "fd00::5", "https://[fd00::6]/token", true},
-		{"both inside, IPv4-mapped", "::ffff:10.0.0.5", "https://[::ffff:10.0.0.6]/token", true},
-		{"both inside, NAT64", "64:ff9b::10.0.0.5", "https://[64:ff9b::10.0.0.6]/token", true},
-		{"both inside, and a public IPv6 address", "10.0.0.5 2606:2800::5", "https://10.0.0.6/token", true},
-		{"both versions inside, IPv4", "10.0.0.5 fd00::5", "https://10.0.0.6/token", true},
-		{"both versions inside, IPv6", "10.0.0.5 fd00::5", "https://[fd00::6]/token", true},
-		{"token server outside", "10.0.0.5", "https://93.184.216.34/token", true},
-		{"both outside", "93.184.216.34", "https://93.184.216.35/token", true},
-		{"both outside, NAT64", nat64Outside, "https://[64:ff9b::93.184.216.35]/token", true},
-		{"registry outside", "93.184.216.34", "https://10.0.0.6/token", false},
-		{"registry outside, IPv6", "2606:2800::5", "https://[fd00::6]/token", false},
-		{"registry outside, IPv4-mapped", "93.184.216.34", "https://[::ffff:10.0.0.6]/token", false},
-		{"registry outside, NAT64", nat64Outside, "https://[64:ff9b::10.0.0.6]/token", false},
-		{"inside by IPv4 only", "10.0.0.5", "https://[fd00::6]/token", false},
-		{"inside by IPv6 only", "fd00::5", "https://10.0.0.6/token", false},
-		{"inside by NAT64 only", "64:ff9b::10.0.0.5", "https://[fd00::6]/token", false},
-		{"metadata service", "10.0.0.5", "https://169.254.169.254/token", false},
-		{"metadata service, IPv4-mapped", "10.0.0.5", "https://[::ffff:169.254.169.254]/token", false},
-		{"metadata service, NAT64", "10.0.0.5", "https://[64:ff9b::169.254.169.254]/token", false},
-		{"metadata service, NAT64 of this network", "10.0.0.5", "https://[64:ff9b:1::169.254.169.254]/token", false},
-		{"metadata service of Amazon, from IPv4", "10.0.0.5", "https://[fd00:ec2::254]/token", false},
-		{"metadata service of Amazon, from IPv6", "fd00::5", "https://[fd00:ec2::254]/token", false},
-		{"metadata service of Google", "fd00::5", "https://[fd20:ce::254]/token", false},
-		{"metadata service of Oracle", "10.0.0.5", "https://192.0.0.192/token", false},
-		{"metadata service of Azure", "10.0.0.5", "https://168.63.129.16/token", false},
-		{"metadata service in shared space", "10.0.0.5", "https://100.100.100.200/token", false},
-		{"shared space", "10.0.0.5", "https://100.64.0.6/token", false},
-		{"site-local", "fd00::5", "https://[fec0::6]/token", false},
-		{"this machine", "10.0.0.5", "https://127.0.0.1/token", false},
-		{"this machine, IPv6", "fd00::5", "https://[::1]/token", false},
-		{"this machine, IPv4-compatible", "10.0.0.5", "https://[::127.0.0.1]/token", false},
-		{"inside, and on the link of this machine", "10.0.0.5 169.254.0.5", "https://10.0.0.6/token", false},
-		{"inside, and on the link of this machine, NAT64", "10.0.0.5 64:ff9b::169.254.0.5", "https://10.0.0.6/token", false},
-		{"inside, and on the link of this machine, IPv6", "10.0.0.5 fe80::5%1", "https://10.0.0.6/token", false},
-		{"inside, and in shared space", "10.0.0.5 100.100.100.200", "https://10.0.0.6/token", false},
-		{"plain HTTP", "10.0.0.5", "http://10.0.0.6/token", false},
-		{"registry that is not in the DNS", "", "https://10.0.0.6/token", false},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			f := newFakeRegistry(t, true)
-			f.realm = tt.realm
-			env := environment("linux", nil, map[string]string{"/home/u/.docker/config.json": loginJSON("registry.test=u:p")})
-			c := New(Options{Environment: env, Transport: dialTo(f.Server)})
-			c.lookup = addressesOf(tt.registry)
-			r := mustRepository(t, "registry.test/a/x")
-			for range 2 {
-				err := c.Explain(listTags(t, c, r), r)
-				if (err == nil) != tt.allowed || err != nil && !strings.Contains(hint.Of(err), "token server") {
-					t.Fatalf("%v, hint %q", err, hint.Of(err))
-				}
-			}
-			if tt.allowed {
-				wantRequests(t, f, "GET /v2/a/x/tags/list", "GET token repository:a/x:pull up", "GET /v2/a/x/tags/list", "GET /v2/a/x/tags/list")
-			} else {
-				wantRequests(t, f, "GET /v2/a/x/tags/list", "GET /v2/a/x/tags/list")
-			}
-		})
-	}
-}
-
-// TestTokenServerThatRedirects shows that a token server may redirect to the same addresses
-// that the registry may name as its token server.
-func TestTokenServerThatRedirects(t *testing.T) {
-	for to, allowed := range map[string]bool{"10.0.0.7": true, "93.184.216.34": true, "[fd00:ec2::254]": false, "169.254.169.254": false} {
-		var asked []string
-		c := New(Options{Transport: roundTripper(func(req *http.Request) *http.Response {
-			asked = append(asked, req.URL.Host)
-			switch {
-			case req.URL.Host == "10.0.0.6":
-				return answer(http.StatusTemporaryRedirect, http.Header{"Location": {"https://" + to + "/token"}}, "")
-			case req.URL.Path == "/token":
-				return tokenOf(8)()
-			case req.Header.Get("Authorization") == "":
-				return answer(http.StatusUnauthorized, http.Header{"Www-Authenticate": {`Bearer realm="https://10.0.0.6/token"`}}, "")
-			}
-			return answer(http.StatusOK, http.Header{"Content-Type": {"application/json"}}, `{"name":"a/x","tags":[]}`)
-		})})
-		c.lookup = addressesOf("10.0.0.5")
-		r := mustRepository(t, "registry.test/a/x")
-		err := c.Explain(listTags(t, c, r), r)
-		if (err == nil) != allowed || slices.Contains(asked, to) != allowed || err != nil && !strings.Contains(hint.Of(err), "token server") {
-			t.Errorf("to %s: %v (hint %q), after requests to %q", to, err, hint.Of(err), asked)
-		}
-	}
-}
-
-// TestRegistryIsLookedUp shows that the registry's addresses are looked up for another
-// host's token server only, and within the request's context.
-func TestRegistryIsLookedUp(t *testing.T) {
-	for realm, want := range map[string]int{"https://registry.test/token": 0, "https://10.0.0.6/token": 1} {
-		f := newFakeRegistry(t, true)
-		f.realm = realm
-		c := New(Options{Transport: dialTo(f.Server)})
-		looked := 0
-		ctx, cancel := context.WithCancel(t.Context())
-		c.lookup = func(ctx context.Context, _, _ string) ([]netip.Addr, error) {
-			looked++
-			if _, ok := ctx.Deadline(); !ok {
-				t.Error("a lookup has no deadline")
-			}
-			cancel()
-			<-ctx.Done()
-			return nil, ctx.Err()
-		}
-		repo := mustOpen(t, c, mustRepository(t, "registry.test/a/x"))
-		err := repo.Tags(ctx, "", func([]string) error { return nil })
-		if cancel(); looked != want || (err == nil) != (want == 0) {
-			t.Errorf("%s: %v after %d lookups", realm, err, looked)
-		}
 	}
 }
 
@@ -981,10 +585,66 @@ func TestPrivateTokenServerThatRefuses(t *testing.T) {
 		w.WriteHeader(http.StatusUnauthorized)
 	}))
 	defer srv.Close()
-	c := New(Options{Transport: dialTo(srv)})
+	c := New(Options{Wire: wire.Options{Transport: challenger.DialTo(srv)}})
 	r := mustRepository(t, "10.0.0.5/a/x")
 	err := c.Explain(listTags(t, c, r), r)
 	if err == nil || !strings.Contains(err.Error(), `"https://10.0.0.6/jwt/auth?client=x&scope=`) {
 		t.Errorf("%v", err)
+	}
+}
+
+// environment returns an environment with the given variables and files, all in memory. The
+// home folder is /home/u.
+func environment(goos string, vars, files map[string]string) login.Environment {
+	return login.Environment{Getenv: func(name string) string { return vars[name] }, ReadFile: loginfiles.Read(files), Home: "/home/u", GOOS: goos, UID: "1000"}
+}
+
+// block returns a login for the prefix. credential is USER:PASSWORD, or a list such as
+// "access:TOKEN refresh:TOKEN".
+func block(prefix, credential string) login.Login {
+	l := login.Login{Prefix: prefix}
+	for part := range strings.FieldsSeq(credential) {
+		kind, value, _ := strings.Cut(part, ":")
+		switch kind {
+		case "access":
+			l.AccessToken = login.NewSecret(value)
+		case "refresh":
+			l.RefreshToken = login.NewSecret(value)
+		default:
+			l.Username, l.Password = login.NewSecret(kind), login.NewSecret(value)
+		}
+	}
+	return l
+}
+
+func mustRepository(t testing.TB, s string) ociaddr.Repository {
+	t.Helper()
+	r, err := ociaddr.ParseRepository(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// source describes the login of a repository.
+func source(t *testing.T, c *Client, r ociaddr.Repository) string {
+	t.Helper()
+	account, err := c.Logins.For(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return account.Used()
+}
+
+// TestInvalidOptions shows that a client with invalid options opens no repository.
+func TestInvalidOptions(t *testing.T) {
+	for name, opts := range map[string]Options{
+		"login":    {Login: login.Options{Explicit: []login.Login{block("ghcr.io", "")}}},
+		"settings": {Wire: wire.Options{Registries: map[ociaddr.Registry]wire.Settings{"ghcr.io": {Timeout: -1}}}},
+	} {
+		err := opts.Validate()
+		if _, cerr := New(opts).Repository(t.Context(), mustRepository(t, "elsewhere.test/a/b")); err == nil || cerr == nil || !strings.Contains(cerr.Error(), err.Error()) {
+			t.Errorf("%s: %v; a client with it: %v", name, err, cerr)
+		}
 	}
 }

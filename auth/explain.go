@@ -16,6 +16,8 @@ import (
 	"oras.land/oras-go/v2/registry/remote/auth"
 	"oras.land/oras-go/v2/registry/remote/errcode"
 
+	"github.com/ocibridge/ocibridge/auth/login"
+	"github.com/ocibridge/ocibridge/auth/wire"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 	"github.com/ocibridge/ocibridge/internal/base/neterr"
 	"github.com/ocibridge/ocibridge/internal/base/outgoing"
@@ -48,7 +50,7 @@ func explainProxy(err error, _ ociaddr.Repository) string { return outgoing.Prox
 // explainPlainHTTP returns the hint for a server that ends connections because it speaks
 // TLS only.
 func (c *Client) explainPlainHTTP(err error, r ociaddr.Repository) string {
-	if !neterr.Lost(err) || neterr.Refused(err) || !c.conns.plainHTTP(string(r.Registry)) || r.Registry.IsLoopback() {
+	if !neterr.Lost(err) || neterr.Refused(err) || !c.Connections.AllowsPlainHTTP(r.Registry) || r.Registry.IsLoopback() {
 		return ""
 	}
 	return fmt.Sprintf("%s may speak TLS: leave out --plain-http, and plain_http in its registry block", r.Registry)
@@ -62,7 +64,7 @@ var symptoms = []struct {
 	hint      string
 }{
 	{isForeign, "a proxy, a web site or a login page answers there, perhaps while the registry is down: check that {registry} is the host name of the registry itself"},
-	{is[*PlainHTTPError], "that host should use TLS; to allow plain HTTP, use --plain-http, or plain_http in a registry block for the host"},
+	{is[*wire.PlainHTTPError], "that host should use TLS; to allow plain HTTP, use --plain-http, or plain_http in a registry block for the host"},
 	{isPlainHTTP, "{registry} speaks plain HTTP: set TLS up there, or allow plain HTTP with --plain-http, or plain_http in its registry block"},
 	{isOtherDigest, "{registry}, or a proxy in front of it, returned a different digest than requested: run the command again, and report it to the operator"},
 
@@ -128,32 +130,33 @@ func isOtherDigest(err error) bool {
 	return strings.Contains(err.Error(), "invalid response; digest mismatch")
 }
 
-// isForeign reports whether err is a [ForeignError], or the JSON decoder's error for a
+// isForeign reports whether err is a [wire.ForeignError], or the JSON decoder's error for a
 // document that begins with "<". Such a document is an HTML page that was sent without
 // the media type of HTML.
 func isForeign(err error) bool {
 	syntax, ok := errors.AsType[*json.SyntaxError](err)
-	return is[*ForeignError](err) || ok && strings.Contains(syntax.Error(), "'<'")
+	return is[*wire.ForeignError](err) || ok && strings.Contains(syntax.Error(), "'<'")
 }
 
-func isLost(err error) bool { return neterr.Lost(err) || errors.Is(err, errStalled) }
+func isLost(err error) bool { return neterr.Lost(err) || errors.Is(err, wire.ErrStalled) }
 
 // explainTLS returns the hint for a registry's certificate that is not trusted, or for a
 // client certificate that the registry refuses or requires.
 func (c *Client) explainTLS(err error, r ociaddr.Repository) string {
 	switch {
 	case is[x509.UnknownAuthorityError](err), is[*tls.CertificateVerificationError](err):
-		if goos := c.opts.Environment.GOOS; goos == "darwin" || goos == "windows" {
+		env := c.opts.Login.Environment
+		if env.GOOS == "darwin" || env.GOOS == "windows" {
 			return fmt.Sprintf("add the CA that issued the certificate of %s to the system's trust store, or name its PEM file with --ca-file, or as ca_file in a registry block", r.Registry)
 		}
 		own := "or in SSL_CERT_FILE"
-		if file := c.opts.Environment.getenv("SSL_CERT_FILE"); file != "" {
+		if file := env.Variable("SSL_CERT_FILE"); file != "" {
 			own = fmt.Sprintf("or add the CA to %s, which SSL_CERT_FILE names. If it is from a public CA, unset SSL_CERT_FILE: it replaces the bundle of public CAs on systems that keep them in no folder", file)
 		}
 		return fmt.Sprintf("if the certificate of %s is from a CA of your own, name the CA's PEM file with --ca-file, as ca_file in a registry block, %s", r.Registry, own) + outgoing.InspectionHint(string(r.Registry))
 	case certificateRefused.MatchString(err.Error()):
-		if s, _ := c.conns.settings(string(r.Registry)); s.ClientCert != nil {
-			return fmt.Sprintf("%s does not accept the certificate that client_cert_file names%s: find out which authority it accepts", r.Registry, at(s.Origin))
+		if s := c.Connections.Settings(r.Registry); s.ClientCert != nil {
+			return fmt.Sprintf("%s does not accept the certificate that client_cert_file names%s: find out which authority it accepts", r.Registry, s.At())
 		}
 		return fmt.Sprintf("%s probably wants a client certificate: name one, and its key, as client_cert_file and client_key_file in a registry block", r.Registry)
 	}
@@ -189,8 +192,8 @@ func (c *Client) explainAnswer(err error, r ociaddr.Repository) string {
 			return outgoing.ProxyLoginHint(answer.URL)
 		}
 	case http.StatusTooManyRequests:
-		if c.Source(r) == "" {
-			return fmt.Sprintf("%s limits requests: try again later, or log in, which often raises the limit: %s", r.Registry, loginCommand(r.Registry))
+		if account, _, err := c.bind(r); err != nil || account.Used() == "" {
+			return fmt.Sprintf("%s limits requests: try again later, or log in, which often raises the limit: %s", r.Registry, login.Command(r.Registry))
 		}
 		return fmt.Sprintf("%s limits requests: try again later", r.Registry)
 	}
@@ -201,109 +204,30 @@ func hasCode(answer *errcode.ErrorResponse, code string) bool {
 	return slices.ContainsFunc(answer.Errors, func(e errcode.Error) bool { return e.Code == code })
 }
 
-var amazonECR = regexp.MustCompile(`^\d+\.dkr\.ecr(-fips)?\.([a-z0-9-]+)\.amazonaws\.com(\.cn)?$`)
-
-// howToCreate says how to create the repository, or the project that contains the
-// repository. Some registries require that before the first push.
-func howToCreate(r ociaddr.Repository) string {
-	first, host := project(r), string(r.Registry)
-	if m := amazonECR.FindStringSubmatch(host); m != nil {
-		return fmt.Sprintf("create the repository first: aws ecr create-repository --region %s --repository-name %s", m[2], r.Name)
-	}
-	if host == "public.ecr.aws" {
-		return fmt.Sprintf("create the repository first: aws ecr-public create-repository --region us-east-1 --repository-name %s", strings.TrimPrefix(r.Name, first+"/"))
-	}
-	if location, ok := strings.CutSuffix(host, "-docker.pkg.dev"); ok {
-		if parts := strings.Split(r.Name, "/"); len(parts) > 2 {
-			return fmt.Sprintf("create the repository first: gcloud artifacts repositories create %s --repository-format=docker --location=%s --project=%s",
-				parts[1], location, parts[0])
-		}
-		return "a repository there is " + host + "/PROJECT/REPOSITORY/...: put both before the provider in the template"
-	}
-	return fmt.Sprintf("on many registries the first part of the name must exist: create %q on %s, such as a Harbor project or an Artifactory repository of type Docker, or correct the template", first, host)
-}
-
-// rightsNote names the permissions that a login for the repository's registry most often
-// lacks. It returns "" for unknown registries.
-func rightsNote(r ociaddr.Repository) string {
-	switch host := string(r.Registry); {
-	case canonicalHost(host) == hub && strings.Count(r.Name, "/") > 1:
-		return "; names on Docker Hub have two parts: use a template such as docker.io/acme/${namespace}-${type}"
-	case host == "ghcr.io":
-		return "; GHCR wants a token (classic) with read:packages, and write:packages to push, or a workflow's token with the permission packages: write"
-	case strings.Contains(host, "gitlab"):
-		return "; GitLab wants a token with read_registry, and write_registry to push, and a project whose path the name begins with"
-	case amazonECR.MatchString(host):
-		return "; Amazon ECR wants ecr:BatchGetImage and ecr:GetDownloadUrlForLayer, and to push ecr:InitiateLayerUpload, ecr:UploadLayerPart, ecr:CompleteLayerUpload and ecr:PutImage"
-	case strings.HasSuffix(host, ".azurecr.io"):
-		return "; Azure wants the role AcrPull, and AcrPush to push, or a token whose scope map has the repository"
-	case strings.HasSuffix(host, "-docker.pkg.dev"):
-		return "; Google wants the role roles/artifactregistry.reader, and roles/artifactregistry.writer to push"
-	}
-	return ""
-}
-
 // explainCredential returns the hint for a refusal of the credential. The hint names the
 // login that was used.
 func (c *Client) explainCredential(err error, r ociaddr.Repository) string {
 	var answer *errcode.ErrorResponse
 	refused := errors.As(err, &answer) && (answer.StatusCode == http.StatusUnauthorized || answer.StatusCode == http.StatusForbidden)
-	// oras-go has no error types for two cases. Either oras-go rejects the token server,
-	// or the registry wants a password and the login has only a token.
+	// oras-go has no error type for a registry that wants a password if the login has only a token.
 	noPassword := strings.Contains(err.Error(), "missing username or password for basic auth")
-	if strings.Contains(err.Error(), "bearer realm") {
-		return fmt.Sprintf("the token server that %s names is not safe to send a credential to: check the registry's configuration", r.Registry)
-	}
 	if !refused && !noPassword && !errors.Is(err, auth.ErrBasicCredentialNotFound) {
 		return ""
 	}
-	b, berr := c.bind(r)
-	if berr != nil {
-		return c.noLogin(r)
+	account, sender, berr := c.bind(r)
+	if berr != nil || account.Used() == "" {
+		return c.Logins.ExplainNone(r)
 	}
-	login := b.used.Load()
-	if login == nil {
-		return c.noLogin(r)
-	}
+	used := account.Used()
 	switch {
 	case noPassword:
-		return fmt.Sprintf("used %s: it has no user name and password, and %s takes no tokens", login, r.Registry)
-	case refused && answer.StatusCode == http.StatusUnauthorized && b.lacksRight.Load():
-		return fmt.Sprintf("used %s: it lacks the right to do this in %s%s", login, r.Name, rightsNote(r))
-	case refused && b.sender.tokens.accepted.Load() && refusals.MissingRight(err) != "":
-		return harborRight(login, r, refusals.MissingRight(err))
+		return fmt.Sprintf("used %s: it has no user name and password, and %s takes no tokens", used, r.Registry)
+	case refused && answer.StatusCode == http.StatusUnauthorized && sender.LacksRight():
+		return fmt.Sprintf("used %s: it lacks the right to do this in %s%s", used, r.Name, rightsNote(r))
+	case refused && sender.Accepted() && refusals.MissingRight(err) != "":
+		return harborRight(used, r, refusals.MissingRight(err))
 	case refused && answer.StatusCode == http.StatusForbidden:
-		return fmt.Sprintf("used %s: it may lack the right to do this in %s, or there is no such repository%s", login, r.Name, rightsNote(r))
-	case login.kind == inBlock && login.helper == "", login.kind == inVariables:
-		return fmt.Sprintf("used %s: not accepted; it may have expired; put a new one there", login)
+		return fmt.Sprintf("used %s: it may lack the right to do this in %s, or there is no such repository%s", used, r.Name, rightsNote(r))
 	}
-	return fmt.Sprintf("used %s: not accepted; it may have expired; to log in again, run: %s", login, loginCommand(r.Registry))
-}
-
-// noLogin returns the hint for a repository without a login. The hint names up to three
-// logins for other repositories of the same registry.
-func (c *Client) noLogin(r ociaddr.Repository) string {
-	all, _ := c.sources() // empty if the options are invalid
-	if err := all.fault(); err != nil {
-		return fmt.Sprintf("no login for %s was found, and one source of logins could not be read: %v; %s", r.Registry, err, hint.Of(err))
-	}
-	var others []string
-	for _, l := range all {
-		if l.absent == "" && l.key.host == canonicalHost(string(r.Registry)) && !slices.Contains(others, l.key.String()) {
-			others = append(others, l.key.String())
-		}
-	}
-	if len(others) > 0 {
-		return fmt.Sprintf("no login for %s was found; those for %s are for other repositories; run: %s", r, strings.Join(others[:min(len(others), 3)], ", "), loginCommand(r.Registry))
-	}
-	return fmt.Sprintf("no login for %s was found; run: %s", r.Registry, loginCommand(r.Registry))
-}
-
-// loginCommand returns the commands that store a login for the registry where this package
-// finds it.
-func loginCommand(r ociaddr.Registry) string {
-	if canonicalHost(string(r)) == hub {
-		return "ocibridge login docker.io, or docker login"
-	}
-	return fmt.Sprintf("ocibridge login %s, or docker login %[1]s", r)
+	return fmt.Sprintf("used %s: not accepted; it may have expired; %s", used, account.Renew())
 }

@@ -21,8 +21,12 @@ import (
 	"oras.land/oras-go/v2/registry/remote/auth"
 	"oras.land/oras-go/v2/registry/remote/errcode"
 
+	"github.com/ocibridge/ocibridge/auth/login"
+	"github.com/ocibridge/ocibridge/auth/wire"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 	"github.com/ocibridge/ocibridge/internal/base/outgoing"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/challenger"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/loginfiles"
 )
 
 func answerOf(status int, codes ...string) error {
@@ -45,7 +49,7 @@ func TestExplain(t *testing.T) {
 	}
 	overHTTP := &errcode.ErrorResponse{Method: "GET", URL: &url.URL{Scheme: "http", Host: "x"}, StatusCode: http.StatusBadRequest}
 	upload := &errcode.ErrorResponse{Method: "POST", URL: &url.URL{Scheme: "https", Host: "harbor.example.com", Path: "/v2/providers/null/blobs/uploads/"}, StatusCode: http.StatusNotFound}
-	login := map[string]string{"/home/u/.docker/config.json": loginJSON("ghcr.io=u:p", "docker.io=u:p")}
+	logins := map[string]string{"/home/u/.docker/config.json": loginfiles.JSON("ghcr.io=u:p", "docker.io=u:p")}
 	const ecr = "123456789012.dkr.ecr.eu-central-1.amazonaws.com/acme/null"
 
 	tests := []struct {
@@ -59,12 +63,12 @@ func TestExplain(t *testing.T) {
 		want       string // a part of the hint; "" for no hint
 	}{
 		{name: "401 with logins for other projects", repository: "harbor.example.com/c/null", err: answerOf(401, "UNAUTHORIZED"),
-			files: map[string]string{"/home/u/.docker/config.json": loginJSON("harbor.example.com/a=u:p", "harbor.example.com/b=u:p")},
+			files: map[string]string{"/home/u/.docker/config.json": loginfiles.JSON("harbor.example.com/a=u:p", "harbor.example.com/b=u:p")},
 			want:  "no login for harbor.example.com/c/null was found; those for harbor.example.com/a, harbor.example.com/b are for other repositories; run: ocibridge login harbor.example.com"},
 		{name: "401 without a login", err: answerOf(401, "UNAUTHORIZED"), want: "no login for ghcr.io was found; run: ocibridge login ghcr.io, or docker login ghcr.io"},
-		{name: "401 with a login", files: login, err: answerOf(401), want: "used the login for ghcr.io in /home/u/.docker/config.json: not accepted"},
+		{name: "401 with a login", files: logins, err: answerOf(401), want: "used the login for ghcr.io in /home/u/.docker/config.json: not accepted"},
 		{name: "403 without a login", err: answerOf(403, "DENIED"), want: "no login for ghcr.io was found"},
-		{name: "403 with a login", files: login, err: answerOf(403, "DENIED"), want: "used the login for ghcr.io in /home/u/.docker/config.json: it may lack the right to do this in acme/null, or there is no such repository; GHCR wants a token (classic) with read:packages"},
+		{name: "403 with a login", files: logins, err: answerOf(403, "DENIED"), want: "used the login for ghcr.io in /home/u/.docker/config.json: it may lack the right to do this in acme/null, or there is no such repository; GHCR wants a token (classic) with read:packages"},
 		{name: "Docker Hub", repository: "docker.io/acme/null", err: answerOf(401), want: "run: ocibridge login docker.io, or docker login"},
 		{name: "nothing for a Basic challenge", err: fmt.Errorf("x: %w", auth.ErrBasicCredentialNotFound), want: "no login for ghcr.io was found"},
 		{name: "404", err: answerOf(404, "MANIFEST_UNKNOWN")},
@@ -74,7 +78,7 @@ func TestExplain(t *testing.T) {
 		{name: "401 of an absent project", repository: "harbor.example.com/providers/null", err: words(401, "UNAUTHORIZED", "project providers not found: project providers not found"),
 			want: `create the project "providers" on harbor.example.com, or correct the template, whose first part after the host names a project: a new login does not help`},
 		{name: "404 of an absent project", repository: "harbor.example.com/providers/null", err: words(404, "NOT_FOUND", "project providers not found"), want: `create the project "providers"`},
-		{name: "403 of a quota", files: login, err: words(403, "DENIED", "adding 5.7 MiB of storage resource, which when updated to current usage of 7.0 MiB will exceed the configured upper limit of 12.0 MiB."),
+		{name: "403 of a quota", files: logins, err: words(403, "DENIED", "adding 5.7 MiB of storage resource, which when updated to current usage of 7.0 MiB will exceed the configured upper limit of 12.0 MiB."),
 			want: "ghcr.io has no room for more in acme/null: have the quota raised"},
 		{name: "412 of a quota", err: words(412, "PRECONDITION", "Quota exceeded when processing the request of adding 1 of count resource"), want: "have the quota raised"},
 		{name: "507", err: words(507, "UNKNOWN", "insufficient storage"), want: "have the quota raised"},
@@ -82,31 +86,31 @@ func TestExplain(t *testing.T) {
 		{name: "412", err: answerOf(412), want: "a rule of ghcr.io refuses this: in Harbor that is a quota, an immutable tag or a policy of the project"},
 		{name: "400 of a name without a project", repository: "harbor.example.com/null", err: words(400, "BAD_REQUEST", "bad request: invalid repository name: null"),
 			want: "a repository name begins with its project: correct the template, such as harbor.example.com/PROJECT/${namespace}/${type}"},
-		{name: "403 of a proxy-cache project", files: login, err: words(403, "DENIED", "denied: can not push artifact to a proxy project: acme"), want: `the project "acme" on ghcr.io is a proxy cache, which takes no pushes`},
-		{name: "403 of read-only mode", files: login, err: words(403, "DENIED", "The system is in read only mode. Any modification is prohibited."), want: "ghcr.io is in read-only mode, and takes no changes from any login"},
+		{name: "403 of a proxy-cache project", files: logins, err: words(403, "DENIED", "denied: can not push artifact to a proxy project: acme"), want: `the project "acme" on ghcr.io is a proxy cache, which takes no pushes`},
+		{name: "403 of read-only mode", files: logins, err: words(403, "DENIED", "The system is in read only mode. Any modification is prohibited."), want: "ghcr.io is in read-only mode, and takes no changes from any login"},
 		{name: "412 of a policy", err: words(412, "PROJECTPOLICYVIOLATION", "The image is not signed by cosign."), want: `a policy of the project "acme" forbids everybody to read this artifact: switch the policy off`},
 		{name: "412 of an immutable tag", err: words(412, "PRECONDITION", "the tag 1.0.0 configured as immutable, cannot be deleted"), want: "makes this tag immutable: change the rule"},
-		{name: "401 of a right, no token seen", files: login, err: words(401, "UNAUTHORIZED", "unauthorized to access repository: acme/null, action: push"), want: ": not accepted; it may have expired"},
+		{name: "401 of a right, no token seen", files: logins, err: words(401, "UNAUTHORIZED", "unauthorized to access repository: acme/null, action: push"), want: ": not accepted; it may have expired"},
 		{name: "429 of a quota", err: words(429, "TOOMANYREQUESTS", "Quota exceeded for quota metric 'Requests'"), want: "limits requests"},
 		{name: "407 of a proxy", plain: true, err: &errcode.ErrorResponse{Method: "GET", URL: &url.URL{Scheme: "http", Host: "ghcr.io"}, StatusCode: 407}, want: "wants a login"},
 		{name: "407 over TLS, of the registry itself", err: answerOf(407)},
 		{name: "404 of public ECR", repository: "public.ecr.aws/alias/acme/null", err: answerOf(404, "NAME_UNKNOWN"), want: "aws ecr-public create-repository --region us-east-1 --repository-name acme/null"},
 		{name: "404 of GAR, too short", repository: "europe-west1-docker.pkg.dev/proj/null", err: answerOf(404, "NAME_UNKNOWN"), want: "/PROJECT/REPOSITORY/"},
 		{name: "400 of a name", repository: "docker.io/acme/a/null", err: answerOf(400, "NAME_INVALID"), want: "docker.io/acme/${namespace}-${type}"},
-		{name: "403 of GHCR", files: login, err: answerOf(403, "DENIED"), want: "write:packages"},
-		{name: "403 of Docker Hub", repository: "docker.io/acme/a/null", files: login, err: answerOf(403, "DENIED"), want: "names on Docker Hub have two parts"},
+		{name: "403 of GHCR", files: logins, err: answerOf(403, "DENIED"), want: "write:packages"},
+		{name: "403 of Docker Hub", repository: "docker.io/acme/a/null", files: logins, err: answerOf(403, "DENIED"), want: "names on Docker Hub have two parts"},
 		{name: "404 of ECR", repository: ecr, err: answerOf(404, "NAME_UNKNOWN"), want: "aws ecr create-repository --region eu-central-1 --repository-name acme/null"},
 		{name: "404 of GAR", repository: "europe-west1-docker.pkg.dev/proj/repo/a/null", err: answerOf(404, "NAME_UNKNOWN"),
 			want: "gcloud artifacts repositories create repo --repository-format=docker --location=europe-west1 --project=proj"},
 		{name: "413", err: answerOf(413), want: "limits the size of uploads"},
 		{name: "429 without a login", err: answerOf(429, "TOOMANYREQUESTS"), want: "docker login ghcr.io"},
-		{name: "429 with a login", files: login, err: answerOf(429), want: "ghcr.io limits requests: try again later"},
+		{name: "429 with a login", files: logins, err: answerOf(429), want: "ghcr.io limits requests: try again later"},
 		{name: "503", err: answerOf(503), want: "ghcr.io reports a server error"},
 		{name: "400", err: answerOf(400, "MANIFEST_INVALID")},
 		{name: "TLS server asked in plain HTTP", plain: true, err: overHTTP, want: "leave out --plain-http"},
 		{name: "TLS server that hangs up", plain: true, err: dial(io.EOF), want: "leave out --plain-http"},
 		{name: "hung up", err: dial(io.EOF), want: "run it again"},
-		{name: "silent", err: errStalled, want: "run it again"},
+		{name: "silent", err: wire.ErrStalled, want: "run it again"},
 		{name: "plain server asked over TLS", err: &url.Error{Err: http.ErrSchemeMismatch}, want: "--plain-http"},
 		{name: "no TLS in the answer", err: &url.Error{Err: tls.RecordHeaderError{Msg: "x"}}, want: "--plain-http"},
 		{name: "refused", err: dial(os.NewSyscallError("connect", syscall.ECONNREFUSED)), want: "nothing listens at that address"},
@@ -132,7 +136,7 @@ func TestExplain(t *testing.T) {
 			if tt.goos == "" {
 				tt.goos = "linux"
 			}
-			c := New(Options{PlainHTTP: tt.plain, Environment: environment(tt.goos, tt.vars, tt.files)})
+			c := New(Options{Login: login.Options{Environment: environment(tt.goos, tt.vars, tt.files)}, Wire: wire.Options{PlainHTTP: tt.plain}})
 			err := c.Explain(tt.err, mustRepository(t, tt.repository))
 			if err.Error() != tt.err.Error() || !errors.Is(err, tt.err) {
 				t.Errorf("the error became %v", err)
@@ -151,7 +155,7 @@ func TestExplain(t *testing.T) {
 // name of Docker Hub.
 func TestLoginCommandOfDockerHub(t *testing.T) {
 	for _, host := range []string{"docker.io", "index.docker.io", "registry-1.docker.io"} {
-		c := New(Options{Environment: environment("linux", nil, nil)})
+		c := New(Options{Login: login.Options{Environment: environment("linux", nil, nil)}})
 		err := c.Explain(answerOf(401, "UNAUTHORIZED"), mustRepository(t, host+"/acme/null"))
 		if got := hint.Of(err); !strings.HasSuffix(got, "run: ocibridge login docker.io, or docker login") {
 			t.Errorf("%s: hint %q", host, got)
@@ -160,7 +164,7 @@ func TestLoginCommandOfDockerHub(t *testing.T) {
 }
 
 func TestExplainRealFailures(t *testing.T) {
-	secure := newFakeRegistry(t, true)
+	secure := challenger.New(t, true)
 	secure.Config.ErrorLog = log.New(io.Discard, "", 0)
 	trusting := func(t *http.Transport) *http.Transport {
 		t.TLSClientConfig = nil
@@ -189,32 +193,22 @@ func TestExplainRealFailures(t *testing.T) {
 		name, want string
 		opts       Options
 	}{
-		{"proxy not there", "which HTTPS_PROXY names, is not reached: correct the variable, or add example.com to NO_PROXY", Options{Transport: through("127.0.0.1:1"), RetryDelay: time.Millisecond}},
-		{"proxy that wants a login", "which HTTPS_PROXY names, wants a login: write the variable as http://USER:PASSWORD@HOST:PORT, or add example.com to NO_PROXY", Options{Transport: through(wantsLogin)}},
-		{"proxy that wants a login for plain HTTP", "which HTTP_PROXY names, wants a login", Options{Transport: through(wantsLogin), PlainHTTP: true}},
-		{"circle of redirects", "example.com redirects in a circle", Options{Transport: dialTo(around)}},
-		{"unknown CA", "SSL_CERT_FILE", Options{Transport: trusting(dialTo(secure.Server))}},
-		{"plain HTTP to a TLS server", "leave out --plain-http", Options{PlainHTTP: true, Transport: dialTo(secure.Server)}},
-		{"nobody there", "nothing listens", Options{Transport: silent, RetryDelay: time.Millisecond}},
+		{"proxy not there", "which HTTPS_PROXY names, is not reached: correct the variable, or add example.com to NO_PROXY", Options{Wire: wire.Options{Transport: through("127.0.0.1:1"), RetryDelay: time.Millisecond}}},
+		{"proxy that wants a login", "which HTTPS_PROXY names, wants a login: write the variable as http://USER:PASSWORD@HOST:PORT, or add example.com to NO_PROXY", Options{Wire: wire.Options{Transport: through(wantsLogin)}}},
+		{"proxy that wants a login for plain HTTP", "which HTTP_PROXY names, wants a login", Options{Wire: wire.Options{Transport: through(wantsLogin), PlainHTTP: true}}},
+		{"circle of redirects", "example.com redirects in a circle", Options{Wire: wire.Options{Transport: challenger.DialTo(around)}}},
+		{"unknown CA", "SSL_CERT_FILE", Options{Wire: wire.Options{Transport: trusting(challenger.DialTo(secure.Server))}}},
+		{"plain HTTP to a TLS server", "leave out --plain-http", Options{Wire: wire.Options{PlainHTTP: true, Transport: challenger.DialTo(secure.Server)}}},
+		{"nobody there", "nothing listens", Options{Wire: wire.Options{Transport: silent, RetryDelay: time.Millisecond}}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			tt.opts.Environment.GOOS = "linux"
+			tt.opts.Login.Environment.GOOS = "linux"
 			c := New(tt.opts)
 			r := mustRepository(t, "example.com/a/x") // the certificate of the test server is for example.com
 			if err := c.Explain(listTags(t, c, r), r); !strings.Contains(hint.Of(err), tt.want) {
 				t.Errorf("%v, hint %q, want %q", err, hint.Of(err), tt.want)
 			}
 		})
-	}
-}
-
-func TestDefaultTransport(t *testing.T) {
-	tr, ok := defaultTransport().(*http.Transport)
-	if !ok || tr.TLSHandshakeTimeout != 10*time.Second || tr.ResponseHeaderTimeout != 60*time.Second || tr.MaxIdleConnsPerHost != 16 || tr.Proxy == nil || !tr.ForceAttemptHTTP2 {
-		t.Errorf("transport %+v", tr)
-	}
-	if tr == http.DefaultTransport {
-		t.Error("the transport is net/http's default")
 	}
 }

@@ -14,6 +14,8 @@ import (
 	"oras.land/oras-go/v2/registry/remote/errcode"
 
 	"github.com/ocibridge/ocibridge/auth"
+	"github.com/ocibridge/ocibridge/auth/login"
+	"github.com/ocibridge/ocibridge/auth/wire"
 	"github.com/ocibridge/ocibridge/internal/base/outgoing"
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
@@ -42,7 +44,7 @@ func TestAskedToWait(t *testing.T) {
 				io.WriteString(w, `{"errors":[{"code":"TOOMANYREQUESTS","message":"slow down"}]}`)
 			}))
 			defer srv.Close()
-			c := auth.New(auth.Options{Transport: srv.Client().Transport, Defaults: &auth.Defaults{}, RetryDelay: time.Millisecond})
+			c := auth.New(auth.Options{Login: login.Options{Defaults: &login.Defaults{}}, Wire: wire.Options{Transport: srv.Client().Transport, RetryDelay: time.Millisecond}})
 			repo, err := c.Repository(t.Context(), ociaddr.Repository{Registry: ociaddr.Registry(strings.TrimPrefix(srv.URL, "http://")), Name: "acme/null"})
 			if err != nil {
 				t.Fatal(err)

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ocibridge/ocibridge/auth/login"
+	"github.com/ocibridge/ocibridge/auth/wire"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
@@ -42,7 +44,7 @@ func TestCheckLogin(t *testing.T) {
 		"a token for nobody, as Harbor": {tokens(200, jwt(`{"sub":""}`)), "refused the user name or the password of u: its token is for clients without a login", "'robot$ci'"},
 		"no token":                      {tokens(401, "x"), "refused the user name or the password of u: ", "'robot$ci'"},
 		"no token, as GHCR":             {tokens(403, "x"), "refused the user name or the password of u: ", "'robot$ci'"},
-		"no challenge":                  {func(http.ResponseWriter, *http.Request) {}, ErrNotAsked.Error(), ""},
+		"no challenge":                  {func(http.ResponseWriter, *http.Request) {}, wire.ErrNotAsked.Error(), ""},
 		"no registry":                   {http.NotFound, "check the login at ", "is the host name of the registry itself"},
 		"a server error": {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) },
 			"check the login at ", "reports a server error"},
@@ -51,18 +53,18 @@ func TestCheckLogin(t *testing.T) {
 			srv := httptest.NewServer(tt.registry)
 			defer srv.Close()
 			host := ociaddr.Registry(srv.Listener.Addr().String())
-			err := CheckLogin(t.Context(), Options{RetryDelay: 1}, host, "u", NewSecret("hunter2"))
+			err := CheckLogin(t.Context(), Options{Wire: wire.Options{RetryDelay: 1}}, host, "u", login.NewSecret("hunter2"))
 			if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) || !strings.Contains(hint.Of(err), tt.help) {
 				t.Errorf("%v (hint %q), want %q (%q)", err, hint.Of(err), tt.want, tt.help)
 			}
-			if errors.Is(err, ErrNotAsked) != (name == "no challenge") || strings.Contains(fmt.Sprint(err), "hunter2") {
+			if errors.Is(err, wire.ErrNotAsked) != (name == "no challenge") || strings.Contains(fmt.Sprint(err), "hunter2") {
 				t.Errorf("%v", err)
 			}
 		})
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := CheckLogin(ctx, Options{}, "localhost:1", "u", NewSecret("p")); !errors.Is(err, context.Canceled) {
+	if err := CheckLogin(ctx, Options{}, "localhost:1", "u", login.NewSecret("p")); !errors.Is(err, context.Canceled) {
 		t.Errorf("after cancellation: %v", err)
 	}
 }

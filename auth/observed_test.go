@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ocibridge/ocibridge/auth/login"
+	"github.com/ocibridge/ocibridge/auth/wire"
 	"github.com/ocibridge/ocibridge/internal/base/telemetry"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/tlsca"
 	"github.com/ocibridge/ocibridge/ociaddr"
@@ -39,7 +41,7 @@ func TestSent(t *testing.T) {
 		}
 		noTags(w, r)
 	}, nil, "registry.test")
-	for name, registries := range map[string]map[ociaddr.Registry]Registry{
+	for name, registries := range map[string]map[ociaddr.Registry]wire.Settings{
 		"its own connections": {"registry.test": {CAs: ca.CertPEM(), MaxConcurrent: 2}},
 		"shared ones":         nil,
 	} {
@@ -50,7 +52,7 @@ func TestSent(t *testing.T) {
 			transport.TLSClientConfig = srv.Client().Transport.(*http.Transport).TLSClientConfig
 			transport.TLSClientConfig.InsecureSkipVerify = true
 		}
-		c := New(Options{Transport: transport, Registries: registries, Sent: seen.record, RetryDelay: time.Millisecond})
+		c := New(Options{Wire: wire.Options{Transport: transport, Registries: registries, Sent: seen.record, RetryDelay: time.Millisecond}})
 		repo, err := c.Repository(t.Context(), ociaddr.Repository{Registry: "registry.test", Name: "a/b"})
 		if err != nil {
 			t.Fatal(err)
@@ -80,14 +82,19 @@ func TestReachable(t *testing.T) {
 	}, nil, "registry.test")
 	var seen sentLog
 	c := New(Options{
-		Transport: dialAll(map[string]*httptest.Server{"registry.test:443": srv}), Sent: seen.record,
-		Registries: map[ociaddr.Registry]Registry{"registry.test": {CAs: ca.CertPEM()}},
-		Explicit:   []Login{{Prefix: "registry.test", Username: NewSecret("u"), Password: NewSecret("p")}},
+		Login: login.Options{
+			Explicit: []login.Login{{Prefix: "registry.test", Username: login.NewSecret("u"), Password: login.NewSecret("p")}},
+		},
+		Wire: wire.Options{
+			Transport:  dialAll(map[string]*httptest.Server{"registry.test:443": srv}),
+			Sent:       seen.record,
+			Registries: map[ociaddr.Registry]wire.Settings{"registry.test": {CAs: ca.CertPEM()}},
+		},
 	})
 	for s, ok := range map[int32]bool{200: true, 401: true, 403: true, 404: true, 429: true, 500: false, 503: false} {
 		status.Store(s)
 		seen.all = nil
-		err := c.Reachable(t.Context(), "registry.test")
+		err := c.Connections.Reachable(t.Context(), "registry.test")
 		if (err == nil) != ok || err != nil && !strings.Contains(err.Error(), "registry.test") {
 			t.Errorf("%d: %v", s, err)
 		}
@@ -101,14 +108,14 @@ func TestReachable(t *testing.T) {
 	status.Store(0)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if err := c.Reachable(ctx, "registry.test"); err == nil {
+	if err := c.Connections.Reachable(ctx, "registry.test"); err == nil {
 		t.Error("a registry that hangs is reachable")
 	}
 	srv.CloseClientConnections()
-	if err := c.Reachable(t.Context(), "absent.localhost:1"); err == nil {
+	if err := c.Connections.Reachable(t.Context(), "absent.localhost:1"); err == nil {
 		t.Error("a registry is reachable although no server listens")
 	}
-	if HostOf("docker.io") != "registry-1.docker.io" || HostOf("registry.test:5000") != "registry.test:5000" {
-		t.Errorf("hosts %s, %s", HostOf("docker.io"), HostOf("registry.test:5000"))
+	if wire.HostOf("docker.io") != "registry-1.docker.io" || wire.HostOf("registry.test:5000") != "registry.test:5000" {
+		t.Errorf("hosts %s, %s", wire.HostOf("docker.io"), wire.HostOf("registry.test:5000"))
 	}
 }

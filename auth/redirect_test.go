@@ -10,7 +10,10 @@ import (
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/ocibridge/ocibridge/auth/login"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/challenger"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/loginfiles"
 )
 
 // TestBlobRedirect shows that BlobRedirect sends a credential to the registry, and
@@ -38,13 +41,13 @@ func TestBlobRedirect(t *testing.T) {
 		"no address":                  {"https://%zz/", "", "an invalid address"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newFakeRegistry(t, false)
-			f.redirect = tc.location
+			f := challenger.New(t, false)
+			f.Redirect = tc.location
 			host := f.Listener.Addr().String()
-			c := New(Options{Environment: environment("linux", nil, map[string]string{
-				"/home/u/.docker/config.json": loginJSON(host + "=robot:" + password),
-			})})
-			got, err := c.BlobRedirect(t.Context(), f.repository(t, "a/x"), desc)
+			c := New(Options{Login: login.Options{Environment: environment("linux", nil, map[string]string{
+				"/home/u/.docker/config.json": loginfiles.JSON(host + "=robot:" + password),
+			})}})
+			got, err := c.Connections.BlobRedirect(t.Context(), mustOpen(t, c, f.Repository("a/x")), desc.Digest)
 			if want := strings.Replace(tc.want, "SELF", f.URL, 1); got != want {
 				t.Errorf("%q, want %q", got, want)
 			}
@@ -58,7 +61,7 @@ func TestBlobRedirect(t *testing.T) {
 					}
 				}
 			}
-			wantRequests(t, f, "GET /v2/a/x/blobs/DIGEST", "GET token repository:a/x:pull robot"+password, "GET /v2/a/x/blobs/DIGEST")
+			f.Want(t, "GET /v2/a/x/blobs/DIGEST", "GET token repository:a/x:pull robot"+password, "GET /v2/a/x/blobs/DIGEST")
 		})
 	}
 }
@@ -72,11 +75,12 @@ func TestBlobRedirectRefused(t *testing.T) {
 		}
 	}))
 	defer srv.Close()
-	repo := mustRepository(t, srv.Listener.Addr().String()+"/a/x")
-	if got, err := New(Options{}).BlobRedirect(t.Context(), repo, ocispec.Descriptor{Digest: digest.FromString("x")}); err == nil {
+	c := New(Options{})
+	repo := mustOpen(t, c, mustRepository(t, srv.Listener.Addr().String()+"/a/x"))
+	if got, err := c.Connections.BlobRedirect(t.Context(), repo, digest.FromString("x")); err == nil {
 		t.Errorf("%q", got)
 	}
-	if got, err := New(Options{}).BlobRedirect(t.Context(), repo, ocispec.Descriptor{Digest: "../../../secret"}); err == nil {
+	if got, err := c.Connections.BlobRedirect(t.Context(), repo, "../../../secret"); err == nil {
 		t.Errorf("%q", got)
 	}
 }
@@ -91,9 +95,9 @@ func TestOtherRedirectsAreFollowed(t *testing.T) {
 		w.Write([]byte("the blob"))
 	}))
 	defer storage.Close()
-	f := newFakeRegistry(t, false)
-	f.redirect = storage.URL + "/b?sig=abc"
-	repo := mustOpen(t, New(Options{}), f.repository(t, "a/x"))
+	f := challenger.New(t, false)
+	f.Redirect = storage.URL + "/b?sig=abc"
+	repo := mustOpen(t, New(Options{}), f.Repository("a/x"))
 	body, err := repo.Fetch(t.Context(), ocispec.Descriptor{Digest: digest.FromString("the blob"), Size: 8})
 	if err != nil {
 		t.Fatal(err)

@@ -13,6 +13,8 @@ import (
 	"oras.land/oras-go/v2/registry/remote"
 
 	"github.com/ocibridge/ocibridge/auth"
+	"github.com/ocibridge/ocibridge/auth/login"
+	"github.com/ocibridge/ocibridge/auth/wire"
 	"github.com/ocibridge/ocibridge/gateway"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/base/document"
@@ -24,7 +26,7 @@ import (
 
 // viaAuth makes the gateway use package auth for requests to the registry, as the command serve does.
 func (b *bench) viaAuth() {
-	client := auth.New(auth.Options{Transport: b.registry.Server.Client().Transport, Defaults: &auth.Defaults{}, RetryDelay: time.Millisecond})
+	client := auth.New(auth.Options{Login: login.Options{Defaults: &login.Defaults{}}, Wire: wire.Options{Transport: b.registry.Server.Client().Transport, RetryDelay: time.Millisecond}})
 	b.options.Repository = func(ctx context.Context, a subject.Address) (catalog.Store, error) {
 		var repo *remote.Repository
 		repo, err := client.Repository(ctx, ociaddr.Repository{Registry: ociaddr.Registry(strings.TrimPrefix(b.registry.Server.URL, "http://")), Name: a.Path()})

@@ -40,6 +40,20 @@ func (r Registry) IsLoopback() bool {
 	return ip != nil && ip.IsLoopback()
 }
 
+// DockerHub is the canonical name of Docker Hub.
+const DockerHub Registry = "docker.io"
+
+// Canonical returns the form of the name that is used for comparison. The form is in lower
+// case, and is [DockerHub] for each name of Docker Hub.
+func (r Registry) Canonical() Registry {
+	switch host := Registry(strings.ToLower(string(r))); host {
+	case "index.docker.io", "registry-1.docker.io":
+		return DockerHub
+	default:
+		return host
+	}
+}
+
 // Repository is a repository of a registry, such as ghcr.io/acme/null. The zero value is not
 // a valid repository.
 type Repository struct {

@@ -81,6 +81,16 @@ func TestIsLoopback(t *testing.T) {
 	}
 }
 
+func TestCanonical(t *testing.T) {
+	for name, want := range map[Registry]Registry{
+		"GHCR.io": "ghcr.io", "docker.io": DockerHub, "Index.docker.io": DockerHub, "registry-1.docker.io": DockerHub, "hub.docker.com": "hub.docker.com",
+	} {
+		if got := name.Canonical(); got != want {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+}
+
 func TestVersionTags(t *testing.T) {
 	for version, tag := range map[string]Tag{"3.2.4": "3.2.4", "1.0.0-beta.1": "1.0.0-beta.1", "1.0.0+build.5": "1.0.0_build.5", "1.0.0-rc1+x": "1.0.0-rc1_x"} {
 		v := provider.MustParseVersion(version)

@@ -235,7 +235,8 @@ func (w *push) isFresh(readAt time.Time) bool { return w.o.Now().Sub(readAt) <= 
 // announcement that an earlier push has left behind. If there is no such announcement,
 // canRemove stores a probe and deletes it. The probe is a manifest without any other purpose.
 func (w *push) canRemove(ctx context.Context) (bool, error) {
-	if isDockerHub(w.Dest.Repository.Registry) || w.Dest.Store.Remote() == nil { // nothing can be deleted from a bundle
+	// Docker Hub deletes neither tags nor tagged manifests, and nothing can be deleted from a bundle.
+	if w.Dest.Repository.Registry.Canonical() == ociaddr.DockerHub || w.Dest.Store.Remote() == nil {
 		return false, nil
 	}
 	end, err := w.TakeTurn(ctx, w.Dest.Repository) // only one push finds out, and then all pushes of this Pusher know the result
@@ -255,12 +256,6 @@ func (w *push) canRemove(ctx context.Context) (bool, error) {
 	}
 	w.removable.Store(w.Dest.Repository, can)
 	return can, nil
-}
-
-// isDockerHub reports whether a registry is Docker Hub. Docker Hub deletes neither tags nor
-// tagged manifests, so announcements cannot be removed there.
-func isDockerHub(r ociaddr.Registry) bool {
-	return slices.Contains([]ociaddr.Registry{"docker.io", "index.docker.io", "registry-1.docker.io"}, r)
 }
 
 // removeLeftover looks for a version with announcements that no push needs any more, and

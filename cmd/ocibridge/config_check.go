@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ocibridge/ocibridge/auth"
 	"github.com/ocibridge/ocibridge/internal/app/config"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 )
@@ -75,7 +74,7 @@ func checkConfig(cmd *cobra.Command, name string, output *outputFlag) error {
 		file = c.File
 		diags = append(c.CheckFiles(env), c.Warnings...)
 	}
-	if err := (auth.Options{Environment: authEnvironment()}).Validate(); err != nil {
+	if _, err := authEnvironment().VariableLogin(); err != nil {
 		diags = append(diags, config.Diagnostic{Severity: config.SeverityError, Summary: "Invalid variables", Detail: err.Error() + ": " + hint.Of(err) + "."})
 	}
 	errs := 0

@@ -256,7 +256,7 @@ func (f *doctorFlags) examineStore(ctx context.Context, back *registry.Repositor
 	x.Write, x.Embedded = f.write, back.Embedded != nil
 	x.Explain = func(err error) error { return back.ExplainFor(x.Subject, err) }
 	if back.Client != nil {
-		x.Candidates = back.Client.Considered(ctx, x.Address)
+		x.Candidates = back.Client.Logins.Considered(ctx, x.Address)
 	}
 	if lock := back.Lock(); f.write && lock != nil {
 		unlock, err := lock(ctx, "doctor --write of "+x.Address.String())

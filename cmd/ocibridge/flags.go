@@ -16,7 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/ocibridge/ocibridge/auth"
+	"github.com/ocibridge/ocibridge/auth/login"
 	"github.com/ocibridge/ocibridge/internal/app/config"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 )
@@ -360,7 +360,7 @@ func warnUnknownVariables(cmd *cobra.Command) {
 		}
 	}
 	learn(cmd.Root())
-	for _, name := range auth.Variables() {
+	for _, name := range login.Variables() {
 		known[name] = true
 	}
 	for _, v := range os.Environ() {

@@ -14,6 +14,8 @@ import (
 	"golang.org/x/term"
 
 	"github.com/ocibridge/ocibridge/auth"
+	"github.com/ocibridge/ocibridge/auth/login"
+	"github.com/ocibridge/ocibridge/auth/wire"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
@@ -114,19 +116,19 @@ func (f *loginFlags) login(cmd *cobra.Command, name string) error {
 		return err
 	}
 	options := s.authOptions()
-	options.PlainHTTP = f.plainHTTP
+	options.Wire.PlainHTTP = f.plainHTTP
 	password, err := f.ask(ctx, cmd.InOrStdin(), stderr)
 	if err != nil {
 		return err
 	}
 	err = auth.CheckLogin(ctx, options, r.Registry, f.username, password)
-	if errors.Is(err, auth.ErrNotAsked) {
+	if errors.Is(err, wire.ErrNotAsked) {
 		warn(stderr, "%s did not ask for a login: the password was not checked", r.Registry)
 	} else if err != nil {
 		return err
 	}
-	client := auth.New(options)
-	stored, err := client.StoreLogin(ctx, r, f.username, password)
+	logins := login.New(options.Login)
+	stored, err := logins.Store(ctx, r, f.username, password)
 	if err != nil {
 		return err
 	}
@@ -137,7 +139,7 @@ func (f *loginFlags) login(cmd *cobra.Command, name string) error {
 			warn(stderr, "other users of this machine may read %s: run chmod 600 on it", stored.File)
 		}
 	}
-	if effective := client.EffectiveLogin(ctx, r); !stored.Is(effective) {
+	if effective := logins.Effective(ctx, r); !stored.Is(effective) {
 		if effective == "" {
 			effective = "no login, because an oci_default_credentials block leaves this file out"
 			if stored.Helper != "" {
@@ -160,12 +162,12 @@ func (f *loginFlags) logout(cmd *cobra.Command, name string) error {
 	if err != nil {
 		return err
 	}
-	client := auth.New(s.authOptions())
-	removed, err := client.RemoveLogin(ctx, r)
-	if err != nil && !errors.Is(err, auth.ErrNotLoggedIn) {
+	logins := login.New(s.authOptions().Login)
+	removed, err := logins.Remove(ctx, r)
+	if err != nil && !errors.Is(err, login.ErrNotLoggedIn) {
 		return err
 	}
-	effective := client.EffectiveLogin(ctx, r)
+	effective := logins.Effective(ctx, r)
 	if err != nil {
 		help := "ocibridge finds no other login for it either"
 		if effective != "" {
@@ -185,28 +187,28 @@ func (f *loginFlags) logout(cmd *cobra.Command, name string) error {
 const maxPassword = 64 << 10
 
 // ask returns the password, and sets f.username if no flag gives it.
-func (f *loginFlags) ask(ctx context.Context, stdin io.Reader, stderr io.Writer) (auth.Secret, error) {
+func (f *loginFlags) ask(ctx context.Context, stdin io.Reader, stderr io.Writer) (login.Secret, error) {
 	if f.passwordStdin {
 		return f.readPassword(ctx, stdin)
 	}
 	terminal, ok := stdin.(*os.File)
 	if !ok || !term.IsTerminal(int(terminal.Fd())) {
-		return auth.Secret{}, usage(hint.New("no password given, and no terminal to prompt for it", `pass it by: echo "$PASSWORD" | ocibridge login ... --username NAME --password-stdin`))
+		return login.Secret{}, usage(hint.New("no password given, and no terminal to prompt for it", `pass it by: echo "$PASSWORD" | ocibridge login ... --username NAME --password-stdin`))
 	}
 	if f.username == "" {
 		fmt.Fprint(stderr, "Username: ")
 		name, err := within(ctx, func() (string, error) { return bufio.NewReader(terminal).ReadString('\n') })
 		if err != nil && !errors.Is(err, io.EOF) {
-			return auth.Secret{}, err
+			return login.Secret{}, err
 		}
 		f.username = strings.TrimSpace(name)
 	}
 	if err := checkUsername(f.username); err != nil {
-		return auth.Secret{}, err
+		return login.Secret{}, err
 	}
 	before, err := term.GetState(int(terminal.Fd()))
 	if err != nil {
-		return auth.Secret{}, err
+		return login.Secret{}, err
 	}
 	fmt.Fprint(stderr, "Password: ")
 	password, err := within(ctx, func() (string, error) {
@@ -215,16 +217,16 @@ func (f *loginFlags) ask(ctx context.Context, stdin io.Reader, stderr io.Writer)
 	})
 	fmt.Fprintln(stderr)
 	if err != nil && !errors.Is(err, io.EOF) {
-		return auth.Secret{}, errors.Join(err, term.Restore(int(terminal.Fd()), before)) // an interrupted ReadPassword leaves the echo off
+		return login.Secret{}, errors.Join(err, term.Restore(int(terminal.Fd()), before)) // an interrupted ReadPassword leaves the echo off
 	}
 	return checkPassword(password)
 }
 
 // readPassword reads the password from standard input, without the ends of lines after it. A password may have several
 // lines, as the keys of service accounts of Google have.
-func (f *loginFlags) readPassword(ctx context.Context, stdin io.Reader) (auth.Secret, error) {
+func (f *loginFlags) readPassword(ctx context.Context, stdin io.Reader) (login.Secret, error) {
 	if err := checkUsername(f.username); err != nil {
-		return auth.Secret{}, err
+		return login.Secret{}, err
 	}
 	text, err := within(ctx, func() (string, error) {
 		b, err := io.ReadAll(io.LimitReader(stdin, maxPassword+1))
@@ -232,9 +234,9 @@ func (f *loginFlags) readPassword(ctx context.Context, stdin io.Reader) (auth.Se
 	})
 	switch {
 	case err != nil:
-		return auth.Secret{}, fmt.Errorf("read the password from standard input: %w", err)
+		return login.Secret{}, fmt.Errorf("read the password from standard input: %w", err)
 	case len(text) > maxPassword:
-		return auth.Secret{}, hint.New(fmt.Sprintf("standard input has more than %d KiB", maxPassword>>10), "--password-stdin takes the password alone")
+		return login.Secret{}, hint.New(fmt.Sprintf("standard input has more than %d KiB", maxPassword>>10), "--password-stdin takes the password alone")
 	}
 	return checkPassword(strings.TrimRight(text, "\r\n"))
 }
@@ -249,14 +251,14 @@ func checkUsername(name string) error {
 	return nil
 }
 
-func checkPassword(text string) (auth.Secret, error) {
+func checkPassword(text string) (login.Secret, error) {
 	switch {
 	case text == "":
-		return auth.Secret{}, hint.New("the password is empty", "is the variable or the file that it comes from empty? Some CI systems hide secrets from some jobs")
+		return login.Secret{}, hint.New("the password is empty", "is the variable or the file that it comes from empty? Some CI systems hide secrets from some jobs")
 	case strings.Contains(text, "\x00"):
-		return auth.Secret{}, hint.New("the password has a NUL character", "--password-stdin takes the password alone: is it a file in UTF-16, or a binary file?")
+		return login.Secret{}, hint.New("the password has a NUL character", "--password-stdin takes the password alone: is it a file in UTF-16, or a binary file?")
 	}
-	return auth.NewSecret(text), nil
+	return login.NewSecret(text), nil
 }
 
 // within returns what read returns, or the error of ctx if that comes first. In the latter case,

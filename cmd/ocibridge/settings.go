@@ -16,6 +16,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ocibridge/ocibridge/auth"
+	"github.com/ocibridge/ocibridge/auth/login"
+	"github.com/ocibridge/ocibridge/auth/wire"
 	"github.com/ocibridge/ocibridge/internal/app/config"
 	"github.com/ocibridge/ocibridge/internal/base/files"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
@@ -169,7 +171,7 @@ func (f *registryFlags) repositories(s settings, providers []provider.Address) (
 // options returns the options that open repositories, without templates of providers.
 func (f *registryFlags) options(s settings) registry.Options {
 	o := registry.Options{ModuleTemplates: s.file.ModuleTemplates(), Auth: s.authOptions(), DataFolder: f.dataFolder(), Reads: f.reads}
-	o.Auth.PlainHTTP = f.plainHTTP
+	o.Auth.Wire.PlainHTTP = f.plainHTTP
 	return o
 }
 
@@ -177,14 +179,14 @@ func (f *registryFlags) options(s settings) registry.Options {
 // file precede the logins of the CLI configuration.
 func (s settings) authOptions() auth.Options {
 	o := auth.Options{
-		Environment: authEnvironment(), UserAgent: userAgent(),
-		CAs: s.cas, Explicit: slices.Clone(s.file.Logins), Defaults: s.file.Defaults, Registries: s.file.RegistrySettings(),
+		Login: login.Options{Environment: authEnvironment(), Explicit: slices.Clone(s.file.Logins), Defaults: s.file.Defaults},
+		Wire:  wire.Options{UserAgent: userAgent(), CAs: s.cas, Registries: s.file.RegistrySettings()},
 	}
-	o.Environment.ReadFile = s.files.ReadFile
+	o.Login.Environment.ReadFile = s.files.ReadFile
 	logins, defaults := s.cli.OCICredentials()
-	o.Explicit = append(o.Explicit, logins...)
-	if o.Defaults == nil {
-		o.Defaults = defaults
+	o.Login.Explicit = append(o.Login.Explicit, logins...)
+	if o.Login.Defaults == nil {
+		o.Login.Defaults = defaults
 	}
 	return o
 }
@@ -198,8 +200,8 @@ func (s settings) origins() originclient.User {
 
 func userAgent() string { return "ocibridge/" + version }
 
-func authEnvironment() auth.Environment {
-	return auth.Environment{Getenv: os.Getenv, ReadFile: files.Read, Home: homeDir(), GOOS: runtime.GOOS, UID: strconv.Itoa(os.Getuid())}
+func authEnvironment() login.Environment {
+	return login.Environment{Getenv: os.Getenv, ReadFile: files.Read, Home: homeDir(), GOOS: runtime.GOOS, UID: strconv.Itoa(os.Getuid())}
 }
 
 // loadCLIConfig reads the user's CLI configuration, and prints its warnings.

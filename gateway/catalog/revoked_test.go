@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/ocibridge/ocibridge/auth"
+	"github.com/ocibridge/ocibridge/auth/login"
+	"github.com/ocibridge/ocibridge/auth/wire"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/ociaddr"
@@ -71,17 +73,17 @@ func (g *ghcr) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // catalog makes a catalog that reads the registry with a login of package auth.
 func (g *ghcr) catalog(t *testing.T, ttl time.Duration) opened {
 	host := strings.TrimPrefix(g.URL, "http://")
-	login := fmt.Sprintf(`{"auths":{%q:{"auth":"dTpw"}}}`, host)
-	client := auth.New(auth.Options{Environment: auth.Environment{
+	file := fmt.Sprintf(`{"auths":{%q:{"auth":"dTpw"}}}`, host)
+	client := auth.New(auth.Options{Login: login.Options{Environment: login.Environment{
 		Getenv: func(name string) string { return map[string]string{"DOCKER_CONFIG": "/docker"}[name] },
 		ReadFile: func(name string) ([]byte, error) {
 			if name == "/docker/config.json" {
-				return []byte(login), nil
+				return []byte(file), nil
 			}
 			return nil, fs.ErrNotExist
 		},
 		Home: "/home", GOOS: "linux",
-	}})
+	}}})
 	repository := func(a subject.Address) ociaddr.Repository {
 		return ociaddr.Repository{Registry: ociaddr.Registry(host), Name: a.Path()}
 	}
@@ -92,7 +94,7 @@ func (g *ghcr) catalog(t *testing.T, ttl time.Duration) opened {
 		Account: func(a subject.Address) catalog.Account {
 			return catalog.Account{Name: client.Account(repository(a)), DeniedMeansAbsent: true}
 		},
-		FreshToken: auth.WithFreshToken, TagTTL: ttl,
+		FreshToken: wire.WithFreshToken, TagTTL: ttl,
 	})
 }
 

@@ -13,7 +13,8 @@ import (
 
 	"github.com/hashicorp/hcl/v2"
 
-	"github.com/ocibridge/ocibridge/auth"
+	"github.com/ocibridge/ocibridge/auth/login"
+	"github.com/ocibridge/ocibridge/auth/wire"
 	"github.com/ocibridge/ocibridge/internal/base/files"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 	"github.com/ocibridge/ocibridge/internal/base/subject"
@@ -147,32 +148,32 @@ func (d *decoder) selector(b *block, include, exclude []provider.Pattern) provid
 	return provider.Selector{Include: include, Exclude: exclude}
 }
 
-func (d *decoder) logins(blocks []credentialsBlock) []auth.Login {
-	var out []auth.Login
-	byPrefix := map[string][]auth.Login{}
+func (d *decoder) logins(blocks []credentialsBlock) []login.Login {
+	var out []login.Login
+	byPrefix := map[string][]login.Login{}
 	for i, l := range blocks {
 		b := d.of(&blocks[i])
 		l.Origin = b.source
 		if d.incomplete || b.has("docker_credentials_helper") && l.Helper == "" {
 			continue // another diagnostic reports the invalid argument
 		}
-		login := auth.Login(l)
-		if err := auth.CheckLogins(append(byPrefix[l.Prefix], login)); err != nil {
+		converted := login.Login(l)
+		if err := login.Check(append(byPrefix[l.Prefix], converted)); err != nil {
 			d.errorf(b.header, "oci_credentials block", err)
 			continue
 		}
-		byPrefix[l.Prefix] = []auth.Login{login}
-		out = append(out, login)
+		byPrefix[l.Prefix] = []login.Login{converted}
+		out = append(out, converted)
 	}
 	return out
 }
 
-func (d *decoder) defaults(b *defaultsBlock) *auth.Defaults {
+func (d *decoder) defaults(b *defaultsBlock) *login.Defaults {
 	if b == nil {
 		return nil
 	}
 	b.Origin = d.of(b).source
-	out := auth.Defaults(*b)
+	out := login.Defaults(*b)
 	if err := out.Validate(); err != nil && !d.incomplete {
 		d.errorf(d.of(b).header, "oci_default_credentials block", err)
 	}
@@ -180,10 +181,10 @@ func (d *decoder) defaults(b *defaultsBlock) *auth.Defaults {
 }
 
 // registries checks the registry blocks. It returns a function that returns their settings.
-func (d *decoder) registries(blocks []registryBlock) func() map[ociaddr.Registry]auth.Registry {
+func (d *decoder) registries(blocks []registryBlock) func() map[ociaddr.Registry]wire.Settings {
 	var hosts []ociaddr.Registry
 	var at []hcl.Range
-	all := map[ociaddr.Registry]auth.Registry{}
+	all := map[ociaddr.Registry]wire.Settings{}
 	for i := range blocks {
 		r, b := &blocks[i], d.of(&blocks[i])
 		settings := d.registry(r, b)
@@ -197,24 +198,24 @@ func (d *decoder) registries(blocks []registryBlock) func() map[ociaddr.Registry
 		all[r.Host] = settings
 		hosts, at = append(hosts, r.Host), append(at, b.header)
 	}
-	// Two host names can mean the same registry. auth.Options.Validate returns an error for
+	// Two host names can mean the same registry. wire.Options.Validate returns an error for
 	// such a pair of names.
 	together := func(n int) error {
-		first := map[ociaddr.Registry]auth.Registry{}
+		first := map[ociaddr.Registry]wire.Settings{}
 		for _, host := range hosts[:n] {
 			first[host] = all[host]
 		}
-		return auth.Options{Registries: first}.Validate()
+		return wire.Options{Registries: first}.Validate()
 	}
 	if together(len(hosts)) != nil {
 		n := sort.Search(len(hosts), func(n int) bool { return together(n) != nil })
 		d.errorf(at[n-1], "registry block", together(n))
 	}
-	return func() map[ociaddr.Registry]auth.Registry { return maps.Clone(all) }
+	return func() map[ociaddr.Registry]wire.Settings { return maps.Clone(all) }
 }
 
-func (d *decoder) registry(r *registryBlock, b *block) auth.Registry {
-	settings := auth.Registry{
+func (d *decoder) registry(r *registryBlock, b *block) wire.Settings {
+	settings := wire.Settings{
 		PlainHTTP: r.PlainHTTP, InsecureSkipVerify: r.InsecureSkipVerify, DeniedMeansAbsent: r.DeniedMeansAbsent,
 		RedirectsBlobs: r.MirrorsBlobsByRedirect, RequestsPerSecond: r.RequestsPerSecond, MaxConcurrent: r.MaxConcurrent,
 		Timeout: r.Timeout, CAs: d.pem(b, "ca_file", r.CAFile), Origin: b.source,

@@ -13,7 +13,7 @@
 //
 //   - An unknown name is an error, and so is an invalid value: nothing is silently
 //     ignored.
-//   - A secret is an [auth.Secret] as soon as it is evaluated. Errors, the source lines
+//   - A secret is an [login.Secret] as soon as it is evaluated. Errors, the source lines
 //     in them and [Config.Effective] contain no secret. A source line shows the value of an
 //     argument only if the schema says that the argument is not secret.
 //   - The package reads the environment only through [Environment].
@@ -22,7 +22,8 @@ package config
 import (
 	"slices"
 
-	"github.com/ocibridge/ocibridge/auth"
+	"github.com/ocibridge/ocibridge/auth/login"
+	"github.com/ocibridge/ocibridge/auth/wire"
 	"github.com/ocibridge/ocibridge/internal/origins/pull"
 	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
@@ -47,8 +48,8 @@ type Config struct {
 
 	// Logins are the oci_credentials blocks. Defaults is the oci_default_credentials block,
 	// or nil without such a block. All logins and defaults are validated.
-	Logins   []auth.Login
-	Defaults *auth.Defaults
+	Logins   []login.Login
+	Defaults *login.Defaults
 
 	Trust       trust.Rules // the trust blocks
 	Providers   []Provider
@@ -58,7 +59,7 @@ type Config struct {
 	// registries returns the settings of the registry blocks. The settings contain the keys
 	// of client certificates. registries is a function because encoders and loggers would
 	// write these keys if a field contained the settings.
-	registries func() map[ociaddr.Registry]auth.Registry
+	registries func() map[ociaddr.Registry]wire.Settings
 
 	templates templates.Set
 	mirrors   []MirrorText // the oci_mirror blocks that define templates
@@ -125,7 +126,7 @@ func (c *Config) ModuleMirror(a module.Address) ModuleMirror {
 func (c *Config) namesRepositories() bool { return len(c.templates)+len(c.modules) > 0 }
 
 // RegistrySettings returns the settings of the registry blocks for [auth.Options].
-func (c *Config) RegistrySettings() map[ociaddr.Registry]auth.Registry {
+func (c *Config) RegistrySettings() map[ociaddr.Registry]wire.Settings {
 	if c.registries == nil {
 		return nil
 	}

@@ -20,7 +20,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/txtar"
 
-	"github.com/ocibridge/ocibridge/auth"
+	"github.com/ocibridge/ocibridge/auth/login"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/clients/cliconfig"
@@ -993,7 +993,7 @@ oci_credentials "b.io" {
 	}
 	shown := c.Effective(Surroundings{
 		CLI:           userConfig(t, "credentials \"h.io\" { token = \""+marked+"\" }\noci_credentials \"d.io\" {\n  username = \""+marked+"\"\n  password = \""+marked+"\"\n}\n"),
-		VariableLogin: &auth.Login{Prefix: "c.io", Username: auth.NewSecret(marked), Password: auth.NewSecret(marked)},
+		VariableLogin: &login.Login{Prefix: "c.io", Username: login.NewSecret(marked), Password: login.NewSecret(marked)},
 	})
 	var out bytes.Buffer
 	out.Write(shown.HCL())
@@ -1223,7 +1223,7 @@ func FuzzLoad(f *testing.F) {
 			_ = Report(&out, invalid.Diagnostics, 80, false)
 		case err != nil:
 			t.Fatalf("error %v", err)
-		case !slices.ContainsFunc(c.Logins, func(l auth.Login) bool { return l.Prefix == "fuzz.io" }):
+		case !slices.ContainsFunc(c.Logins, func(l login.Login) bool { return l.Prefix == "fuzz.io" }):
 			return // the line became part of another construct, such as a comment
 		default:
 			fmt.Fprintf(&out, "%+v\n%s", c, c.Effective(Surroundings{}).HCL())

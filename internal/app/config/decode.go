@@ -12,7 +12,7 @@ import (
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/zclconf/go-cty/cty"
 
-	"github.com/ocibridge/ocibridge/auth"
+	"github.com/ocibridge/ocibridge/auth/login"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 	"github.com/ocibridge/ocibridge/trust"
 )
@@ -236,7 +236,7 @@ func (d *decoder) value(v reflect.Value, f Field, b *block, expr hcl.Expression)
 		}
 	}
 	switch v.Interface().(type) {
-	case auth.Secret:
+	case login.Secret:
 		return redacted, true
 	case unsigned:
 		if x.String() != trust.AsClients {

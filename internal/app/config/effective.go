@@ -14,7 +14,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 	"github.com/zclconf/go-cty/cty/convert"
 
-	"github.com/ocibridge/ocibridge/auth"
+	"github.com/ocibridge/ocibridge/auth/login"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 	"github.com/ocibridge/ocibridge/internal/clients/cliconfig"
 	"github.com/ocibridge/ocibridge/module"
@@ -109,7 +109,7 @@ type Surroundings struct {
 	// CLI is the user's CLI configuration, or nil if the user has no CLI configuration.
 	CLI *cliconfig.Config
 	// VariableLogin is the login in environment variables, or nil without such a login.
-	VariableLogin *auth.Login
+	VariableLogin *login.Login
 	// Defaults are the defaults that depend on the machine, by the name of the flag. An
 	// argument without a flag has the name BLOCK.ARGUMENT.
 	Defaults map[string]string
@@ -284,7 +284,7 @@ func (b *block) addGiven(name string, x any) {
 }
 
 // redact returns the text that output shows in place of a secret, or "" if s is empty.
-func redact(s auth.Secret) string {
+func redact(s login.Secret) string {
 	if s.IsZero() {
 		return ""
 	}
@@ -300,8 +300,8 @@ func (c *Config) effectiveCLI(s Surroundings) []*block {
 		cli = &cliconfig.Config{}
 	}
 	logins, defaults := cli.OCICredentials()
-	has := func(logins []auth.Login, prefix string) bool {
-		return slices.ContainsFunc(logins, func(l auth.Login) bool { return l.Prefix == prefix })
+	has := func(logins []login.Login, prefix string) bool {
+		return slices.ContainsFunc(logins, func(l login.Login) bool { return l.Prefix == prefix })
 	}
 	if l := s.VariableLogin; l != nil && !has(logins, l.Prefix) {
 		logins = append(logins, *l)

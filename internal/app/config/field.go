@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ocibridge/ocibridge/auth"
+	"github.com/ocibridge/ocibridge/auth/wire"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/origins/pull"
 )
@@ -72,7 +72,7 @@ func Label(t reflect.Type) (name, kind string) {
 // constants are the values of the constants that "default" tags can name. The keys are
 // the names of the constants.
 var constants = map[string]string{
-	"auth.DefaultTimeout":         durationText(auth.DefaultTimeout),
+	"wire.DefaultTimeout":         durationText(wire.DefaultTimeout),
 	"catalog.DefaultTagTTL":       durationText(catalog.DefaultTagTTL),
 	"catalog.DefaultStaleIfError": durationText(catalog.DefaultStaleIfError),
 	"pull.DefaultConcurrent":      strconv.Itoa(pull.DefaultConcurrent),

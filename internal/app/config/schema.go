@@ -8,7 +8,7 @@ import (
 
 	"github.com/hashicorp/hcl/v2"
 
-	"github.com/ocibridge/ocibridge/auth"
+	"github.com/ocibridge/ocibridge/auth/login"
 	"github.com/ocibridge/ocibridge/gateway/access"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/module"
@@ -137,13 +137,13 @@ type credentialsBlock struct {
 	Prefix string `hcl:"HOST[/PATH],label"`
 
 	// The user name. A `$` in it, as in the names of Harbor's robots, needs no escape.
-	Username auth.Secret `hcl:"username,optional" value:"secret"`
+	Username login.Secret `hcl:"username,optional" value:"secret"`
 	// The password, or a token that replaces it.
-	Password auth.Secret `hcl:"password,optional" value:"secret"`
+	Password login.Secret `hcl:"password,optional" value:"secret"`
 	// A token that ocibridge sends to the registry unchanged.
-	AccessToken auth.Secret `hcl:"access_token,optional" value:"secret"`
+	AccessToken login.Secret `hcl:"access_token,optional" value:"secret"`
 	// A token to renew `access_token` with when the registry refuses it.
-	RefreshToken auth.Secret `hcl:"refresh_token,optional" value:"secret"`
+	RefreshToken login.Secret `hcl:"refresh_token,optional" value:"secret"`
 	// The credential helper: NAME for a program `docker-credential-NAME` on PATH. It requires a host without a path.
 	Helper string `hcl:"docker_credentials_helper,optional" value:"name"`
 
@@ -186,7 +186,7 @@ type registryBlock struct {
 	// The maximum number of requests at once. Without it, there is no limit.
 	MaxConcurrent int `hcl:"max_concurrent,optional" value:"number"`
 	// How long to wait for the beginning of an answer.
-	Timeout time.Duration `hcl:"timeout,optional" value:"duration" default:"auth.DefaultTimeout"`
+	Timeout time.Duration `hcl:"timeout,optional" value:"duration" default:"wire.DefaultTimeout"`
 }
 
 type trustBlock struct {

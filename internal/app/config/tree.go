@@ -16,7 +16,7 @@ import (
 	"github.com/zclconf/go-cty/cty/gocty"
 	ctyjson "github.com/zclconf/go-cty/cty/json"
 
-	"github.com/ocibridge/ocibridge/auth"
+	"github.com/ocibridge/ocibridge/auth/login"
 	"github.com/ocibridge/ocibridge/gateway/access"
 	"github.com/ocibridge/ocibridge/internal/base/files"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
@@ -170,7 +170,7 @@ func (c *Config) CheckFiles(env Environment) []Diagnostic {
 			}
 		}
 		if a.path == "oci_default_credentials.docker_style_config_files" {
-			if err := auth.CheckLoginFile(b); err != nil {
+			if err := login.CheckFile(b); err != nil {
 				report(a, err)
 			}
 		}

@@ -18,7 +18,7 @@ import (
 	"github.com/opentofu/svchost"
 	"golang.org/x/net/idna"
 
-	"github.com/ocibridge/ocibridge/auth"
+	"github.com/ocibridge/ocibridge/auth/login"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/base/files"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
@@ -114,11 +114,11 @@ func parseRate(r float64) (float64, error) {
 	return r, nil
 }
 
-func parseSecret(s string) (auth.Secret, error) {
+func parseSecret(s string) (login.Secret, error) {
 	if s == "" {
-		return auth.Secret{}, hint.New("it is empty", "leave the argument out, or give it a value")
+		return login.Secret{}, hint.New("it is empty", "leave the argument out, or give it a value")
 	}
-	return auth.NewSecret(s), nil
+	return login.NewSecret(s), nil
 }
 
 func parseClaims(claims map[string]string) (map[string]string, error) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/auth"
+	"github.com/ocibridge/ocibridge/auth/wire"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/quirks"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/registry"
 	"github.com/ocibridge/ocibridge/module"
@@ -26,7 +27,7 @@ func TestModuleOnDistribution(t *testing.T) {
 		t.Run(string(program), func(t *testing.T) {
 			r := registry.For(t, registry.Options{Program: program})
 			addr := ociaddr.Repository{Registry: ociaddr.Registry(r.Addr), Name: "platform/vpc"}
-			c := auth.New(auth.Options{PlainHTTP: true})
+			c := auth.New(auth.Options{Wire: wire.Options{PlainHTTP: true}})
 			repo, err := c.Repository(t.Context(), addr)
 			if err != nil {
 				t.Fatal(err)

@@ -20,7 +20,7 @@ import (
 	"oras.land/oras-go/v2/registry/remote/errcode"
 
 	"github.com/ocibridge/ocibridge/artifact"
-	"github.com/ocibridge/ocibridge/auth"
+	"github.com/ocibridge/ocibridge/auth/login"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 	"github.com/ocibridge/ocibridge/internal/base/refusals"
 	"github.com/ocibridge/ocibridge/internal/base/subject"
@@ -42,7 +42,7 @@ type Repository struct {
 	Err   error
 	// Candidates are the sources in which a credential was looked for. They are nil for the embedded registry,
 	// because it needs no credential.
-	Candidates []auth.Candidate
+	Candidates []login.Candidate
 	Embedded   bool
 	// Explain adds hints to errors.
 	Explain func(error) error
@@ -131,7 +131,7 @@ func (x Repository) credential(r *Report, err error) {
 		r.ok(name, "none needed: the registry is in this process")
 		return
 	}
-	var chosen auth.Candidate
+	var chosen login.Candidate
 	var others []string
 	var fault error // the error of a source that could have the right credential
 	for _, c := range x.Candidates {
@@ -148,7 +148,7 @@ func (x Repository) credential(r *Report, err error) {
 	if len(others) > 0 {
 		detail = "; also considered: " + list(others)
 	}
-	var asked *auth.LoginError
+	var asked *login.Error
 	switch {
 	case !chosen.Chosen && fault != nil:
 		r.fail(name, errors.New("none was found"+detail), hint.Of(fault))
@@ -186,7 +186,7 @@ func (x Repository) openTofu(r *Report) {
 // registry cannot be used.
 func (x Repository) answers(r *Report, resp *http.Response, err error, conn *tls.ConnectionState) bool {
 	var answer *errcode.ErrorResponse // the response of a token server
-	var login *auth.LoginError
+	var login *login.Error
 	asked := errors.As(err, &login)
 	if err != nil && !asked && !errors.Is(err, orasauth.ErrBasicCredentialNotFound) && !errors.As(err, &answer) {
 		r.fail("connection", x.Explain(err), "check the registry's address, and that it is running")

@@ -17,6 +17,8 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/auth"
+	"github.com/ocibridge/ocibridge/auth/login"
+	"github.com/ocibridge/ocibridge/auth/wire"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/quirks"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/recorder"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/stored"
@@ -39,7 +41,7 @@ func newBench(t *testing.T, s quirks.Settings) *bench {
 	srv := httptest.NewTLSServer(b.rec)
 	t.Cleanup(srv.Close)
 	b.host = ociaddr.Registry(strings.TrimPrefix(srv.URL, "https://"))
-	b.opts.Registries = map[ociaddr.Registry]auth.Registry{b.host: {
+	b.opts.Wire.Registries = map[ociaddr.Registry]wire.Settings{b.host: {
 		CAs: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: srv.Certificate().Raw}),
 	}}
 	return b
@@ -47,7 +49,7 @@ func newBench(t *testing.T, s quirks.Settings) *bench {
 
 // files sets the contents of the user's login files. The keys are their paths.
 func (b *bench) files(files map[string]string) {
-	b.opts.Environment = auth.Environment{
+	b.opts.Login.Environment = login.Environment{
 		Home: "/home/u", GOOS: "linux",
 		ReadFile: func(name string) ([]byte, error) {
 			if text, ok := files[name]; ok {
@@ -61,7 +63,7 @@ func (b *bench) files(files map[string]string) {
 const dockerConfig = "/home/u/.docker/config.json"
 
 func (b *bench) login(user, password string) {
-	b.opts.Explicit = []auth.Login{{Prefix: string(b.host), Username: auth.NewSecret(user), Password: auth.NewSecret(password), InCLIConfig: true}}
+	b.opts.Login.Explicit = []login.Login{{Prefix: string(b.host), Username: login.NewSecret(user), Password: login.NewSecret(password), InCLIConfig: true}}
 }
 
 // TestLoginThatOpenTofuMisses shows that a login is reported if ocibridge finds it and OpenTofu's oci_mirror
@@ -69,7 +71,7 @@ func (b *bench) login(user, password string) {
 func TestLoginThatOpenTofuMisses(t *testing.T) {
 	b := newBench(t, quirks.Settings{Access: quirks.Access{User: "u", Password: "MARK-p", Tokens: true}})
 	b.login("u", "MARK-p")
-	b.opts.Explicit[0].InCLIConfig = false
+	b.opts.Login.Explicit[0].InCLIConfig = false
 	got := b.examine(false)
 	want(t, got, "credential", OK, "the block oci_credentials")
 	want(t, got, "oci_mirror", Warn, "OpenTofu's oci_mirror will not find this login: OpenTofu does not read ocibridge.hcl")
@@ -78,12 +80,12 @@ func TestLoginThatOpenTofuMisses(t *testing.T) {
 // repository returns the Repository that the doctor command would examine.
 func (b *bench) repository() Repository {
 	b.t.Helper()
-	b.opts.RetryDelay = time.Millisecond
+	b.opts.Wire.RetryDelay = time.Millisecond
 	c := auth.New(b.opts)
 	addr := ociaddr.Repository{Registry: b.host, Name: "acme/null"}
 	repo, err := c.Repository(b.t.Context(), addr)
 	return Repository{
-		Subject: null, Address: addr, Template: "a test's", Store: repo, Err: err, Candidates: c.Considered(b.t.Context(), addr),
+		Subject: null, Address: addr, Template: "a test's", Store: repo, Err: err, Candidates: c.Logins.Considered(b.t.Context(), addr),
 		Explain: func(err error) error { return c.Explain(err, addr) },
 	}
 }
@@ -244,13 +246,13 @@ func TestLostDollar(t *testing.T) {
 
 func TestUntrustedCertificate(t *testing.T) {
 	b := newBench(t, quirks.Settings{})
-	b.opts.Registries = nil
+	b.opts.Wire.Registries = nil
 	got := b.examine(false)
 	want(t, got, "connection", Fail, "certificate")
 	if !strings.Contains(got["connection"].Hint, "ca_file") {
 		t.Errorf("%+v", got["connection"])
 	}
-	b.opts.Registries = map[ociaddr.Registry]auth.Registry{b.host: {InsecureSkipVerify: true}}
+	b.opts.Wire.Registries = map[ociaddr.Registry]wire.Settings{b.host: {InsecureSkipVerify: true}}
 	want(t, b.examine(false), "TLS", Warn, "not verified")
 }
 
@@ -277,7 +279,7 @@ func TestFailingHelpers(t *testing.T) {
 			}
 			b := newBench(t, quirks.Settings{Access: quirks.Access{User: "u", Password: "p"}})
 			if name == "hangs" {
-				b.opts.HelperTimeout = time.Second
+				b.opts.Login.HelperTimeout = time.Second
 			}
 			b.files(map[string]string{dockerConfig: fmt.Sprintf(`{"credsStore": %q}`, name)})
 			got := b.examine(false)
@@ -313,7 +315,7 @@ func TestBrokenLoginFile(t *testing.T) {
 	want(t, got, "credential", OK, ".dockercfg (it does not parse")
 	want(t, got, "authentication", OK, "")
 	// However, a broken file matters if a block names it.
-	b.opts.Defaults = &auth.Defaults{Discover: true, Files: []string{"/gone.json"}}
+	b.opts.Login.Defaults = &login.Defaults{Discover: true, Files: []string{"/gone.json"}}
 	got = b.examine(false)
 	want(t, got, "credential", Fail, "/gone.json")
 	if len(got) != 2 {

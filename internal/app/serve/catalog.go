@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 
-	"github.com/ocibridge/ocibridge/auth"
+	"github.com/ocibridge/ocibridge/auth/wire"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/registries/registry"
@@ -21,7 +21,7 @@ func (s *site) newCatalog() (*catalog.Catalog, error) {
 	g := s.settings.gateway()
 	o := catalog.Options{
 		Repository: s.store, Account: s.account,
-		FreshToken: auth.WithFreshToken, Deny: g.Deny,
+		FreshToken: wire.WithFreshToken, Deny: g.Deny,
 		TagTTL: g.TagTTL, StaleIfError: g.StaleIfError, Counters: &s.ops.metrics.Catalog, Log: s.log,
 	}
 	if g.VerifyRequired {
@@ -69,7 +69,7 @@ func (s *site) account(a subject.Address) catalog.Account {
 	}
 	out := catalog.Account{Repository: repo.String()}
 	if client := s.repositories.Client; client != nil {
-		out.Name, out.DeniedMeansAbsent = client.Account(repo), client.Settings(repo.Registry).DeniedMeansAbsent
+		out.Name, out.DeniedMeansAbsent = client.Account(repo), client.Connections.Settings(repo.Registry).DeniedMeansAbsent
 	}
 	return out
 }

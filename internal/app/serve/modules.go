@@ -41,7 +41,7 @@ func (s *site) moduleRepository(a module.Address) (repo ociaddr.Repository, ok b
 func (s *site) checkDirect() error {
 	for _, m := range s.settings.Config.ModuleMirrors() {
 		r, ok := m.Template.Registry()
-		if ok && m.Direct && (s.repositories.Client.Settings(r).PlainHTTP || s.settings.Repositories.Auth.PlainHTTP) {
+		if ok && m.Direct && s.repositories.Client.Connections.AllowsPlainHTTP(r) {
 			return UsageError{hint.New(fmt.Sprintf("direct = true in a module_mirror block is for registries with TLS, and requests to %s go over plain HTTP: OpenTofu would refuse it", r),
 				"leave out direct, or set up TLS at the registry")}
 		}

@@ -31,7 +31,7 @@ func moduleSite(t *testing.T, ca *tlsca.CA, config string) (*site, error) {
 		t.Fatal(err)
 	}
 	s.Repositories.ModuleTemplates = s.Config.ModuleTemplates()
-	s.Repositories.Auth.Registries = s.Config.RegistrySettings()
+	s.Repositories.Auth.Wire.Registries = s.Config.RegistrySettings()
 	s.Origins.CAs = ca.CertPEM()
 	out, err := testProcess(t, slog.New(slog.DiscardHandler)).newSite(s, nil)
 	if err == nil {

@@ -9,7 +9,7 @@ import (
 	"net/http"
 	"sync/atomic"
 
-	"github.com/ocibridge/ocibridge/auth"
+	"github.com/ocibridge/ocibridge/auth/wire"
 	"github.com/ocibridge/ocibridge/gateway"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 	"github.com/ocibridge/ocibridge/internal/base/respond"
@@ -60,7 +60,7 @@ func (o *operations) use(s *site) {
 	o.site.Store(s)
 	o.metrics.Sample(s.sampled)
 	for _, r := range s.repositories.Registries() {
-		o.metrics.AddRegistries(auth.HostOf(r))
+		o.metrics.AddRegistries(wire.HostOf(r))
 	}
 }
 

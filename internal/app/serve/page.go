@@ -130,7 +130,7 @@ func (p pageSetup) readable(at string, registry ociaddr.Registry) bool {
 	if err != nil || registry.IsLoopback() && !ociaddr.Registry(u.Host).IsLoopback() {
 		return false
 	}
-	plain, err := p.repositories.Client.PlainHTTP(ctx, registry)
+	plain, err := p.repositories.Client.Connections.PlainHTTP(ctx, registry)
 	return err == nil && !plain
 }
 

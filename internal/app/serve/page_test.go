@@ -8,6 +8,7 @@ import (
 	"github.com/opentofu/svchost"
 
 	"github.com/ocibridge/ocibridge/auth"
+	"github.com/ocibridge/ocibridge/auth/wire"
 	"github.com/ocibridge/ocibridge/internal/app/config"
 	"github.com/ocibridge/ocibridge/internal/registries/embedded"
 	"github.com/ocibridge/ocibridge/internal/registries/registry"
@@ -25,7 +26,7 @@ func repositoriesOf(t *testing.T, template string, plain ociaddr.Registry) *regi
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := auth.Options{Registries: map[ociaddr.Registry]auth.Registry{plain: {PlainHTTP: true}}}
+	o := auth.Options{Wire: wire.Options{Registries: map[ociaddr.Registry]wire.Settings{plain: {PlainHTTP: true}}}}
 	modules, err := templates.ParseModule(strings.Replace(template, "${type}", "${name}/${system}", 1), module.Selector{Include: []module.Pattern{module.MustParsePattern("registry.acme.example/*/*/*")}})
 	if err != nil {
 		t.Fatal(err)

@@ -14,7 +14,7 @@ import (
 
 	"github.com/coreos/go-systemd/v22/daemon"
 
-	"github.com/ocibridge/ocibridge/auth"
+	"github.com/ocibridge/ocibridge/auth/login"
 	"github.com/ocibridge/ocibridge/internal/base/files"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 )
@@ -177,14 +177,14 @@ func (r *reloader) stillThere(name string, s *Settings) error {
 // checkLogins returns an error if a login file that the configuration names is unusable.
 // Without this check, the first request that needs a login would fail.
 func (s *Settings) checkLogins() error {
-	d := s.Repositories.Auth.Defaults
+	d := s.Repositories.Auth.Login.Defaults
 	if d == nil || !d.Discover {
 		return nil
 	}
 	for _, name := range d.Files {
 		b, err := s.files.ReadFile(name)
 		if err == nil {
-			err = auth.CheckLoginFile(b)
+			err = login.CheckFile(b)
 		}
 		if err != nil {
 			return hint.Wrap(fmt.Errorf("%s: login file %s: %w", d.Origin, name, err), "correct it, or take it out of docker_style_config_files")

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/ocibridge/ocibridge/auth"
+	"github.com/ocibridge/ocibridge/auth/login"
 	"github.com/ocibridge/ocibridge/internal/app/config"
 	"github.com/ocibridge/ocibridge/internal/base/files"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
@@ -89,7 +90,7 @@ func loadSettings(home, file string, seen *files.Snapshot, overrides []func(*Set
 		Config: c, Origins: originclient.User{CLI: cli}, Effective: c.Effective(config.Surroundings{}),
 		Repositories: registry.Options{
 			Templates: c.Templates(), DataFolder: filepath.Join(home, "data"),
-			Auth: auth.Options{Defaults: c.Defaults, Environment: auth.Environment{Getenv: none, ReadFile: seen.ReadFile, Home: home, GOOS: runtime.GOOS}},
+			Auth: auth.Options{Login: login.Options{Defaults: c.Defaults, Environment: login.Environment{Getenv: none, ReadFile: seen.ReadFile, Home: home, GOOS: runtime.GOOS}}},
 		},
 	}
 	c.Gateway.Listen = cmp.Or(c.Gateway.Listen, "localhost:8443")

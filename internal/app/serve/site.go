@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"slices"
 
-	"github.com/ocibridge/ocibridge/auth"
+	"github.com/ocibridge/ocibridge/auth/wire"
 	"github.com/ocibridge/ocibridge/gateway"
 	"github.com/ocibridge/ocibridge/gateway/access"
 	"github.com/ocibridge/ocibridge/gateway/archives"
@@ -168,7 +168,7 @@ func (s *site) look() {
 
 func (s *site) openRepositories() error {
 	o := s.settings.Repositories
-	o.Log, o.OpenEmbedded, o.Auth.Sent = s.log, s.openEmbedded, s.ops.metrics.RegistryRequest
+	o.Log, o.OpenEmbedded, o.Auth.Wire.Sent = s.log, s.openEmbedded, s.ops.metrics.RegistryRequest
 	var err error
 	if s.repositories, err = registry.Open(o); err == nil {
 		s.onClose(s.repositories.Close)
@@ -202,7 +202,7 @@ func (s *site) gatewayOptions() gateway.Options {
 		o.Registry = s.repositories.Embedded.ReadOnly()
 	}
 	if g.Redirect {
-		redirects := func(r auth.Registry) bool { return r.RedirectsBlobs }
+		redirects := func(r wire.Settings) bool { return r.RedirectsBlobs }
 		if !slices.ContainsFunc(slices.Collect(maps.Values(s.settings.Config.RegistrySettings())), redirects) {
 			s.log.Warn("redirect = true has no effect: no registry block has mirrors_blobs_by_redirect")
 		}

@@ -32,7 +32,7 @@ import (
 
 	"github.com/opentofu/svchost"
 
-	"github.com/ocibridge/ocibridge/auth"
+	"github.com/ocibridge/ocibridge/auth/login"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 )
 
@@ -64,8 +64,8 @@ type Config struct {
 	env         map[svchost.Hostname]filedToken     // from TF_TOKEN_ variables
 	helpers     map[string]hidden                   // the arguments in each credentials_helper block, by name
 	helper      *credentialsHelper                  // the program of the credentials_helper block, or nil
-	credentials []auth.Login
-	defaults    *auth.Defaults
+	credentials []login.Login
+	defaults    *login.Defaults
 }
 
 // OCIMirror is an oci_mirror block, which maps providers to repositories. The template and the patterns are the user's
@@ -134,7 +134,7 @@ func (c *Config) add(env Environment, name string, src []byte) error {
 			return err
 		}
 		token, _ := block["token"].(string)
-		c.tokens[host] = filedToken{auth.NewSecret(token), name}
+		c.tokens[host] = filedToken{login.NewSecret(token), name}
 	}
 	for helper, block := range f.Helpers {
 		c.helpers[helper] = func() []string { return block.Args }

@@ -21,7 +21,7 @@ import (
 	"github.com/opentofu/svchost"
 	"github.com/opentofu/svchost/disco"
 
-	"github.com/ocibridge/ocibridge/auth"
+	"github.com/ocibridge/ocibridge/auth/login"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 )
 
@@ -554,7 +554,7 @@ func FuzzLoad(f *testing.F) {
 		c.Services()
 		blocks, defaults := c.OCICredentials()
 		for _, b := range blocks {
-			if err := auth.Login(b).Validate(); err != nil || !strings.HasPrefix(b.Origin, "/home/u/.tofurc") {
+			if err := login.Login(b).Validate(); err != nil || !strings.HasPrefix(b.Origin, "/home/u/.tofurc") {
 				t.Errorf("%+v: %v", b, err)
 			}
 		}

@@ -10,11 +10,11 @@ import (
 	"github.com/opentofu/svchost"
 	"github.com/opentofu/svchost/svcauth"
 
-	"github.com/ocibridge/ocibridge/auth"
+	"github.com/ocibridge/ocibridge/auth/login"
 )
 
 // apiToken is an API token in the Authorization header of a request.
-type apiToken struct{ auth.Secret }
+type apiToken struct{ login.Secret }
 
 var _ svcauth.HostCredentials = apiToken{}
 
@@ -28,8 +28,8 @@ func (t apiToken) PrepareRequest(req *http.Request) {
 
 // filedToken is the API token of a host from one source.
 type filedToken struct {
-	token  auth.Secret // empty if the source has a block without a token for the host
-	source string      // the file, or the name of the variable
+	token  login.Secret // empty if the source has a block without a token for the host
+	source string       // the file, or the name of the variable
 }
 
 // TokenHost is a host that has an API token.
@@ -92,7 +92,7 @@ func tokensFromEnviron(environ []string) map[svchost.Hostname]filedToken {
 			continue
 		}
 		if host, err := hostFromVariable(encoded); err == nil {
-			out[host] = filedToken{auth.NewSecret(value), name}
+			out[host] = filedToken{login.NewSecret(value), name}
 		}
 	}
 	return out

@@ -13,7 +13,7 @@ import (
 	version "github.com/hashicorp/go-version"
 	"github.com/opentofu/svchost"
 
-	"github.com/ocibridge/ocibridge/auth"
+	"github.com/ocibridge/ocibridge/auth/login"
 	"github.com/ocibridge/ocibridge/internal/base/fresh"
 	"github.com/ocibridge/ocibridge/internal/base/helper"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
@@ -38,7 +38,7 @@ type credentialsHelper struct {
 	limit time.Duration
 	grace time.Duration // the maximum wait for output after the program has exited or was killed
 
-	answers *fresh.Cache[svchost.Hostname, auth.Secret]
+	answers *fresh.Cache[svchost.Hostname, login.Secret]
 }
 
 // findHelper sets c.helper to the program that the credentials_helper block names. If the program is missing,
@@ -60,11 +60,11 @@ func (c *Config) findHelper(env Environment) error {
 		return nil
 	}
 	c.helper = &credentialsHelper{path: path, args: c.helpers[names[0]], limit: helperLimit, grace: time.Second}
-	c.helper.answers = fresh.New(fresh.Options[svchost.Hostname, auth.Secret]{
+	c.helper.answers = fresh.New(fresh.Options[svchost.Hostname, login.Secret]{
 		Key: svchost.Hostname.String,
-		Fetch: func(ctx context.Context, host svchost.Hostname, _ *fresh.Answer[auth.Secret]) (fresh.Answer[auth.Secret], error) {
+		Fetch: func(ctx context.Context, host svchost.Hostname, _ *fresh.Answer[login.Secret]) (fresh.Answer[login.Secret], error) {
 			token, err := c.helper.run(ctx, host)
-			return fresh.Answer[auth.Secret]{Value: token, TTL: helperKeep}, err
+			return fresh.Answer[login.Secret]{Value: token, TTL: helperKeep}, err
 		},
 		Timeout: 2 * helperLimit, // each run has its own limit
 	})
@@ -143,24 +143,24 @@ func pluginVersion(file, name string) (*version.Version, bool) {
 
 // get returns the token for a host, or an empty token if the helper has no token for it. Concurrent callers share one
 // run of the helper.
-func (h *credentialsHelper) get(ctx context.Context, host svchost.Hostname) (auth.Secret, error) {
+func (h *credentialsHelper) get(ctx context.Context, host svchost.Hostname) (login.Secret, error) {
 	answer, err := h.answers.Get(ctx, host)
 	switch {
 	case ctx.Err() != nil:
-		return auth.Secret{}, ctx.Err()
+		return login.Secret{}, ctx.Err()
 	case err != nil:
-		return auth.Secret{}, fmt.Errorf("credentials helper %s: %w", h.path, err)
+		return login.Secret{}, fmt.Errorf("credentials helper %s: %w", h.path, err)
 	}
 	return answer.Value, nil
 }
 
 // run runs the helper once, and returns the token that the helper prints for the host.
-func (h *credentialsHelper) run(ctx context.Context, host svchost.Hostname) (auth.Secret, error) {
+func (h *credentialsHelper) run(ctx context.Context, host svchost.Hostname) (login.Secret, error) {
 	var answer map[string]any
 	_, err := helper.Command{
 		Path: h.path, Args: slices.Concat(h.args(), []string{"get", string(host)}), Limit: h.limit, Grace: h.grace,
 		ByHand: fmt.Sprintf("run it by hand, with the arguments of the credentials_helper block and: get %s", host),
 	}.Get(ctx, &answer)
 	token, _ := answer["token"].(string) // other members of the object are reserved for other kinds of credentials
-	return auth.NewSecret(token), err
+	return login.NewSecret(token), err
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/hashicorp/hcl/hcl/ast"
 	"oras.land/oras-go/v2/registry"
 
-	"github.com/ocibridge/ocibridge/auth"
+	"github.com/ocibridge/ocibridge/auth/login"
 	"github.com/ocibridge/ocibridge/internal/base/files"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 	"github.com/ocibridge/ocibridge/ociaddr"
@@ -18,7 +18,7 @@ import (
 
 // OCICredentials returns the oci_credentials blocks in the order of files and lines. It also returns the
 // oci_default_credentials block, or nil if the configuration has no such block. All returned blocks are valid.
-func (c *Config) OCICredentials() ([]auth.Login, *auth.Defaults) {
+func (c *Config) OCICredentials() ([]login.Login, *login.Defaults) {
 	if c.defaults == nil {
 		return slices.Clone(c.credentials), nil
 	}
@@ -38,7 +38,7 @@ func (c *Config) addOCI(f *file) error {
 		c.defaults = d
 	}
 	c.credentials = append(c.credentials, f.credentials...)
-	if err := auth.CheckLogins(c.credentials); err != nil {
+	if err := login.Check(c.credentials); err != nil {
 		return fmt.Errorf("CLI configuration: %w", err)
 	}
 	if c.defaults != nil {
@@ -71,7 +71,7 @@ func (f *file) ociCredentials(name string, root *ast.ObjectList) error {
 
 // ociCredential decodes an oci_credentials block. The key of item is the label of the block. If OpenTofu accepts the
 // block but it cannot be used, useless says why.
-func ociCredential(item *ast.ObjectItem) (out auth.Login, useless string, err error) {
+func ociCredential(item *ast.ObjectItem) (out login.Login, useless string, err error) {
 	body, ok := item.Val.(*ast.ObjectType)
 	if !ok || len(item.Keys) != 1 || introducedByEquals(item) {
 		return out, "", errors.New("oci_credentials is a block with one label")
@@ -106,7 +106,7 @@ func ociCredential(item *ast.ObjectItem) (out auth.Login, useless string, err er
 	if _, err := ociaddr.ParseRegistry(host); err != nil && openTofuTakes(prefix) {
 		useless = "no registry that ocibridge speaks to can have this name"
 	}
-	return auth.Login{
+	return login.Login{
 		Prefix: prefix, Username: secret(b.Username), Password: secret(b.Password),
 		AccessToken: secret(b.AccessToken), RefreshToken: secret(b.RefreshToken), Helper: value(b.Helper), InCLIConfig: true,
 	}, useless, nil
@@ -122,7 +122,7 @@ func openTofuTakes(prefix string) bool {
 	return err == nil && ref.Reference == ""
 }
 
-func secret(s *string) auth.Secret { return auth.NewSecret(value(s)) }
+func secret(s *string) login.Secret { return login.NewSecret(value(s)) }
 
 func value(s *string) string {
 	if s == nil {
@@ -132,9 +132,9 @@ func value(s *string) string {
 }
 
 // ociDefaults returns the oci_default_credentials blocks of a file.
-func ociDefaults(env Environment, name string, root *ast.ObjectList) ([]*auth.Defaults, error) {
+func ociDefaults(env Environment, name string, root *ast.ObjectList) ([]*login.Defaults, error) {
 	const help = `write: oci_default_credentials { discover_ambient_credentials = true }, with docker_style_config_files and docker_credentials_helper where wanted`
-	var out []*auth.Defaults
+	var out []*login.Defaults
 	for _, item := range root.Filter("oci_default_credentials").Items {
 		d, err := ociDefault(item)
 		if err != nil {
@@ -149,7 +149,7 @@ func ociDefaults(env Environment, name string, root *ast.ObjectList) ([]*auth.De
 	return out, nil
 }
 
-func ociDefault(item *ast.ObjectItem) (*auth.Defaults, error) {
+func ociDefault(item *ast.ObjectItem) (*login.Defaults, error) {
 	body, ok := item.Val.(*ast.ObjectType)
 	if !ok || len(item.Keys) > 0 || introducedByEquals(item) {
 		return nil, errors.New("oci_default_credentials is a block without a label")
@@ -165,7 +165,7 @@ func ociDefault(item *ast.ObjectItem) (*auth.Defaults, error) {
 	if b.Helper != nil && *b.Helper == "" {
 		return nil, errors.New("the oci_default_credentials block has an empty docker_credentials_helper")
 	}
-	d := &auth.Defaults{Discover: b.Discover == nil || *b.Discover, Helper: value(b.Helper), InCLIConfig: true}
+	d := &login.Defaults{Discover: b.Discover == nil || *b.Discover, Helper: value(b.Helper), InCLIConfig: true}
 	if b.Files != nil {
 		d.Files = append([]string{}, *b.Files...)
 	}

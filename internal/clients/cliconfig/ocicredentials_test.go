@@ -9,12 +9,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ocibridge/ocibridge/auth"
+	"github.com/ocibridge/ocibridge/auth/login"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 )
 
 func TestOCICredentials(t *testing.T) {
-	secret := auth.NewSecret
+	secret := login.NewSecret
 	const native = `
 oci_credentials "harbor.example:8443/acme" {
   username = "robot$acme+push"
@@ -36,7 +36,7 @@ oci_default_credentials {
 	listed := `{"oci_credentials": [{"j3.example": {"username": "u", "password": "p"}}, {"j4.example": {"docker_credentials_helper": "h"}}]}`
 	const main, one, two = "/home/u/.tofurc", "/home/u/.terraform.d/1.tfrc.json", "/home/u/.terraform.d/2.tfrc.json"
 	c := mustLoad(t, machine{goos: "linux", files: map[string]string{main: native, one: inJSON, two: listed}})
-	want := []auth.Login{
+	want := []login.Login{
 		{Prefix: "harbor.example:8443/acme", Username: secret("robot$acme+push"), Password: secret(`p$HOME$$w"x`), Origin: main + ":2", InCLIConfig: true},
 		{Prefix: "ghcr.io", Helper: "osxkeychain", Origin: main + ":6", InCLIConfig: true},
 		{Prefix: "quay.io/a/b", AccessToken: secret("access"), RefreshToken: secret("refresh"), Origin: main + ":8", InCLIConfig: true},
@@ -52,7 +52,7 @@ oci_default_credentials {
 			t.Fatalf("block %d of %d and %d wanted: %+v", i, len(got), len(want), got)
 		}
 	}
-	wantDefaults := &auth.Defaults{InCLIConfig: true,
+	wantDefaults := &login.Defaults{InCLIConfig: true,
 		Discover: true, Files: []string{"/home/u/auth.json", "/abs/config.json", "/home/u/../up.json"}, Helper: "pass", Origin: main + ":13",
 	}
 	if !reflect.DeepEqual(defaults, wantDefaults) {
@@ -64,17 +64,17 @@ func TestOCIDefaultCredentials(t *testing.T) {
 	tests := []struct {
 		name, src string
 		goos      string
-		want      *auth.Defaults
+		want      *login.Defaults
 	}{
 		{"none", ``, "linux", nil},
-		{"empty", `oci_default_credentials {}`, "linux", &auth.Defaults{InCLIConfig: true, Discover: true}},
-		{"no discovery", `oci_default_credentials { discover_ambient_credentials = false }`, "linux", &auth.Defaults{InCLIConfig: true}},
-		{"discovery", `oci_default_credentials { discover_ambient_credentials = true }`, "linux", &auth.Defaults{InCLIConfig: true, Discover: true}},
-		{"no files", `oci_default_credentials { docker_style_config_files = [] }`, "linux", &auth.Defaults{InCLIConfig: true, Discover: true, Files: []string{}}},
-		{"JSON", `{"oci_default_credentials": {"docker_style_config_files": ["a.json"]}}`, "linux", &auth.Defaults{InCLIConfig: true, Discover: true, Files: []string{"/home/u/a.json"}}},
-		{"JSON list", `{"oci_default_credentials": [{"docker_credentials_helper": "h"}]}`, "linux", &auth.Defaults{InCLIConfig: true, Discover: true, Helper: "h"}},
+		{"empty", `oci_default_credentials {}`, "linux", &login.Defaults{InCLIConfig: true, Discover: true}},
+		{"no discovery", `oci_default_credentials { discover_ambient_credentials = false }`, "linux", &login.Defaults{InCLIConfig: true}},
+		{"discovery", `oci_default_credentials { discover_ambient_credentials = true }`, "linux", &login.Defaults{InCLIConfig: true, Discover: true}},
+		{"no files", `oci_default_credentials { docker_style_config_files = [] }`, "linux", &login.Defaults{InCLIConfig: true, Discover: true, Files: []string{}}},
+		{"JSON", `{"oci_default_credentials": {"docker_style_config_files": ["a.json"]}}`, "linux", &login.Defaults{InCLIConfig: true, Discover: true, Files: []string{"/home/u/a.json"}}},
+		{"JSON list", `{"oci_default_credentials": [{"docker_credentials_helper": "h"}]}`, "linux", &login.Defaults{InCLIConfig: true, Discover: true, Helper: "h"}},
 		{"Windows", `oci_default_credentials { docker_style_config_files = ["a.json", "C:\\x\\b.json", "\\\\server\\c.json", "sub/d.json"] }`, "windows",
-			&auth.Defaults{InCLIConfig: true, Discover: true, Files: []string{`C:\data\a.json`, `C:\x\b.json`, `\\server\c.json`, `C:\data\sub/d.json`}}},
+			&login.Defaults{InCLIConfig: true, Discover: true, Files: []string{`C:\data\a.json`, `C:\x\b.json`, `\\server\c.json`, `C:\data\sub/d.json`}}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -187,7 +187,7 @@ credentials_helper "x" { args = ["--token=` + secret + `"] }
 	blocks, _ := c.OCICredentials()
 	var out bytes.Buffer
 	logger := slog.New(slog.NewJSONHandler(&out, nil))
-	for _, v := range []any{blocks, blocks[0], &blocks[1], auth.Login(blocks[1]), c, *c, struct{ x any }{blocks}} {
+	for _, v := range []any{blocks, blocks[0], &blocks[1], login.Login(blocks[1]), c, *c, struct{ x any }{blocks}} {
 		fmt.Fprintf(&out, "%v %+v %#v %s %q %x %d\n", v, v, v, v, v, v, v)
 		logger.Info("x", "v", v)
 		_ = json.NewEncoder(&out).Encode(v)

@@ -13,7 +13,7 @@ import (
 	"github.com/hashicorp/hcl/hcl/parser"
 	"github.com/hashicorp/hcl/hcl/token"
 
-	"github.com/ocibridge/ocibridge/auth"
+	"github.com/ocibridge/ocibridge/auth/login"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 )
 
@@ -23,8 +23,8 @@ type file struct {
 	Credentials map[string]map[string]any `hcl:"credentials"`
 	Helpers     map[string]helperBlock    `hcl:"credentials_helper"`
 	mirrors     []OCIMirror
-	credentials []auth.Login
-	defaults    []*auth.Defaults
+	credentials []login.Login
+	defaults    []*login.Defaults
 	warnings    []string
 }
 

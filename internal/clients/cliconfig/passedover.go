@@ -7,7 +7,7 @@ import (
 
 	"github.com/opentofu/svchost"
 
-	"github.com/ocibridge/ocibridge/auth"
+	"github.com/ocibridge/ocibridge/auth/login"
 )
 
 // warnOfPassedOver adds a warning for each standard main file that was not read because of another main file, and that
@@ -75,7 +75,7 @@ func (c *Config) lacking(f *file) []string {
 		}
 	}
 	for _, l := range f.credentials {
-		if !slices.ContainsFunc(c.credentials, func(other auth.Login) bool { return other.Prefix == l.Prefix }) {
+		if !slices.ContainsFunc(c.credentials, func(other login.Login) bool { return other.Prefix == l.Prefix }) {
 			out = append(out, fmt.Sprintf("oci_credentials %q", l.Prefix))
 		}
 	}

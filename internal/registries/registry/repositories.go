@@ -60,7 +60,7 @@ var ErrNoDataFolder = hint.New("no folder for data: this user has no home folder
 // Open opens the repositories. The caller must call [Repositories.Close].
 func Open(o Options) (*Repositories, error) {
 	if len(o.Templates) > 0 || len(o.ModuleTemplates) > 0 {
-		o.Auth.Log = o.Log
+		o.Auth.Login.Log, o.Auth.Wire.Log = o.Log, o.Log
 		if err := o.Auth.Validate(); err != nil {
 			return nil, err
 		}
@@ -176,10 +176,14 @@ func (r *Repositories) Keep(repo ociaddr.Repository) func(tag ociaddr.Tag, befor
 // does not allow callers to pass redirects of this registry on to clients.
 func (r *Repositories) BlobRedirect(ctx context.Context, a subject.Address, blob ocispec.Descriptor) (string, error) {
 	addr, err := r.AddressOf(a)
-	if err != nil || r.Client == nil || !r.Client.Settings(addr.Registry).RedirectsBlobs {
+	if err != nil || r.Client == nil || !r.Client.Connections.Settings(addr.Registry).RedirectsBlobs {
 		return "", err
 	}
-	return r.Client.BlobRedirect(ctx, addr, blob)
+	repo, err := r.Client.Repository(ctx, addr)
+	if err != nil {
+		return "", err
+	}
+	return r.Client.Connections.BlobRedirect(ctx, repo, blob.Digest)
 }
 
 // Explain adds a hint to err, an error from a request for the repository.
@@ -243,7 +247,7 @@ func (r *Repositories) Reachable(ctx context.Context) (reachable, asked int, err
 	errs := make([]error, len(registries))
 	var wg sync.WaitGroup
 	for i, name := range registries {
-		wg.Go(func() { errs[i] = r.Client.Reachable(ctx, name) })
+		wg.Go(func() { errs[i] = r.Client.Connections.Reachable(ctx, name) })
 	}
 	wg.Wait()
 	for _, err := range errs {

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ocibridge/ocibridge/auth"
+	"github.com/ocibridge/ocibridge/auth/wire"
 	"github.com/ocibridge/ocibridge/gateway"
 	"github.com/ocibridge/ocibridge/gateway/archives"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
@@ -100,7 +100,7 @@ func (r *rig) serveWith(dir string, origin catalog.Origin, end func()) {
 		repo.Client = catalog.Conditional(repo.Client)
 		return repo, nil
 	}
-	known, err := catalog.New(catalog.Options{Directory: dir, Log: log, FreshToken: auth.WithFreshToken, Origin: origin,
+	known, err := catalog.New(catalog.Options{Directory: dir, Log: log, FreshToken: wire.WithFreshToken, Origin: origin,
 		Repository: func(ctx context.Context, _ subject.Address) (catalog.Store, error) { return repository(ctx) }})
 	if err != nil {
 		r.t.Fatal(err)

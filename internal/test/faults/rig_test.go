@@ -29,6 +29,8 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/auth"
+	"github.com/ocibridge/ocibridge/auth/login"
+	"github.com/ocibridge/ocibridge/auth/wire"
 	"github.com/ocibridge/ocibridge/internal/registries/embedded"
 	"github.com/ocibridge/ocibridge/internal/registries/registry"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/collected"
@@ -232,9 +234,9 @@ var access = quirks.Access{User: "robot", Password: "secret", Tokens: true}
 
 // newAuth creates a client of registries. Like in a new process, the client has no tokens.
 func (r *rig) newAuth() *auth.Client {
-	return auth.New(auth.Options{Transport: r.transport, Log: slog.New(slog.NewTextHandler(r.log, nil)), Explicit: []auth.Login{
-		{Prefix: registryHost, Username: auth.NewSecret(access.User), Password: auth.NewSecret(access.Password)},
-	}})
+	return auth.New(auth.Options{Login: login.Options{Explicit: []login.Login{
+		{Prefix: registryHost, Username: login.NewSecret(access.User), Password: login.NewSecret(access.Password)},
+	}}, Wire: wire.Options{Transport: r.transport, Log: slog.New(slog.NewTextHandler(r.log, nil))}})
 }
 
 // newSource creates a new client of origins.

@@ -18,6 +18,7 @@ type skip struct {
 // skips lists every skip that is not of a pass's own making. It has no entry for Linux, on which all tests run.
 var skips = []skip{
 	{"auth", "*", "windows", "the helper is a shell script"},
+	{"auth/login", "*", "windows", "the helper is a shell script"},
 	{"cmd/ocibridge", "TestScripts", "windows", "it is stopped by a signal"},
 	{"internal/clients/cliconfig", "*", "windows", "the helper is a shell script"},
 	{"internal/origins/modulezip", "TestRefusals", "windows", "no such file can be made"},

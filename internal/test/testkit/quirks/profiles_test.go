@@ -20,6 +20,8 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/auth"
+	"github.com/ocibridge/ocibridge/auth/login"
+	"github.com/ocibridge/ocibridge/auth/wire"
 	"github.com/ocibridge/ocibridge/gateway"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
@@ -88,20 +90,23 @@ func (b *bench) login(a quirks.Access) { b.useLogins(a.DockerConfig(b.profile.Re
 // useLogins makes the user's client use another login file, in docker's format, from now on.
 func (b *bench) useLogins(config string) {
 	b.client = auth.New(auth.Options{
-		Environment: auth.Environment{Home: "/home/u", GOOS: "linux", ReadFile: func(name string) ([]byte, error) {
-			if name == "/home/u/.docker/config.json" {
-				return []byte(config), nil
-			}
-			return nil, fs.ErrNotExist
-		}},
-		// Every host name leads to the server of this bench.
-		Transport: &http.Transport{
-			TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
-			DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
-				return (&net.Dialer{}).DialContext(ctx, network, b.server.Listener.Addr().String())
-			},
+		Login: login.Options{
+			Environment: login.Environment{Home: "/home/u", GOOS: "linux", ReadFile: func(name string) ([]byte, error) {
+				if name == "/home/u/.docker/config.json" {
+					return []byte(config), nil
+				}
+				return nil, fs.ErrNotExist
+			}},
 		},
-		RetryDelay: time.Millisecond,
+		Wire: wire.Options{
+			Transport: &http.Transport{
+				TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
+				DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+					return (&net.Dialer{}).DialContext(ctx, network, b.server.Listener.Addr().String())
+				},
+			},
+			RetryDelay: time.Millisecond,
+		},
 	})
 }
 

@@ -1,0 +1,104 @@
+package login
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/ocibridge/ocibridge/ociaddr"
+)
+
+// Candidate is a source of logins that was examined for a repository.
+type Candidate struct {
+	Source string // a description that names the file and key, the block and line, or the variables
+	Chosen bool   // whether this source provides the credential, or was the one that failed to
+	Reason string // why the source was chosen or rejected
+	Err    error  // the source's error, with a hint; nil if the source has no fault
+	// Login reports whether the source has a login for the repository. Missed says why
+	// OpenTofu does not find that login. "" means that OpenTofu finds it.
+	Login  bool
+	Missed string
+	// LostDollar reports whether the user name of the chosen login looks like the name of a
+	// Harbor robot, robot$NAME, from which a shell has removed $NAME.
+	LostDollar bool
+}
+
+// Considered returns every source that was examined for the repository. The sources
+// with a login for the repository come first, in order of preference. Sources without a
+// login, or with logins for other repositories, follow. At most one source is chosen.
+// Considered runs the helpers in order until one of them returns a credential or fails.
+// A request does the same when a registry asks for a credential. The result contains no
+// secret.
+func (s *Logins) Considered(ctx context.Context, r ociaddr.Repository) []Candidate {
+	a, err := s.For(r)
+	if err != nil {
+		return []Candidate{{Source: "the configured logins", Reason: err.Error(), Err: err}}
+	}
+	chosen, cred, err := a.choose(ctx)
+	var out []Candidate
+	passed := false // whether the loop has passed the chosen login
+	for _, l := range a.logins {
+		considered := Candidate{Source: l.String(), Chosen: l == chosen, Reason: reason(l, chosen, passed, err, r), Login: true, Missed: l.openTofuMiss(r)}
+		if l == chosen {
+			considered.Err = err
+			considered.LostDollar = lostDollar(cred.reveal().Username)
+		}
+		out = append(out, considered)
+		passed = passed || l == chosen
+	}
+	all, _ := s.sources() // cannot fail, because For has succeeded
+	return append(out, all.others(r)...)
+}
+
+// Effective describes the login that requests to the repository or registry use, such as "the
+// login for ghcr.io in /home/u/.docker/config.json". It runs helpers to learn whether they have a
+// login. It returns "" if there is no login.
+func (s *Logins) Effective(ctx context.Context, r ociaddr.Repository) string {
+	for _, candidate := range s.Considered(ctx, r) {
+		if candidate.Chosen {
+			return candidate.Source
+		}
+	}
+	return ""
+}
+
+// lostDollar reports whether a shell may have changed a robot's name. It reads "robot$ci" in
+// double quotes as robot, and "robot$acme+ci" as robot+ci.
+func lostDollar(user string) bool {
+	return user == "robot" || strings.HasPrefix(user, "robot+")
+}
+
+// reason says why the login l was chosen or not. The login matches the repository.
+// chosen is the chosen login, and err is its error. passed says whether l is after
+// chosen in the order of preference.
+func reason(l, chosen *login, passed bool, err error, r ociaddr.Repository) string {
+	what := "it is for " + l.key.String()
+	if l.specificity(r) == hostByURL {
+		what = fmt.Sprintf("it is for %s, as docker reads a URL with a path", l.key.host)
+	}
+	switch {
+	case l == chosen && err != nil:
+		return fmt.Sprintf("%s, and fails: %v", what, err)
+	case l == chosen:
+		return what
+	case !passed:
+		return fmt.Sprintf("%s, but the helper knows nothing of %s", what, r.Registry)
+	case l.specificity(r) < chosen.specificity(r):
+		return what + ", which is less specific"
+	}
+	return what + ", but an earlier login is equally specific"
+}
+
+// others returns the sources without a login for the repository.
+func (s loginSources) others(r ociaddr.Repository) []Candidate {
+	var out []Candidate
+	for _, l := range s {
+		switch matches := l.specificity(r) != noMatch; {
+		case matches && l.absent != "":
+			out = append(out, Candidate{Source: l.String(), Reason: l.absent, Err: l.err})
+		case !matches && l.absent == "":
+			out = append(out, Candidate{Source: l.String(), Reason: fmt.Sprintf("it is for %s", l.key)})
+		}
+	}
+	return out
+}

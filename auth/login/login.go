@@ -1,0 +1,188 @@
+// Package login decides which credential is sent to which OCI repository. It also stores
+// logins, and removes them. It contacts no registry.
+//
+// Only ocibridge itself imports this package: it can change at any time.
+//
+// It uses the credentials that the user already has. They come from these
+// sources, in this order:
+//
+//   - oci_credentials blocks ([Options.Explicit]);
+//   - the variables OCIBRIDGE_REGISTRY (HOST or HOST/PATH) with
+//     OCIBRIDGE_REGISTRY_USERNAME and OCIBRIDGE_REGISTRY_PASSWORD, or with
+//     OCIBRIDGE_REGISTRY_TOKEN (an access token), OCIBRIDGE_REGISTRY_IDENTITY_TOKEN
+//     (a refresh token) or both;
+//   - the helper that an oci_default_credentials block names ([Options.Defaults]);
+//   - the login files that the oci_default_credentials block names. Without this block:
+//     REGISTRY_AUTH_FILE, the locations that containers-auth.json(5) lists for the
+//     operating system, DOCKER_AUTH_CONFIG (the variable holds the content of a login
+//     file), DOCKER_CONFIG or ~/.docker/config.json, and ~/.dockercfg. Within a file the
+//     order is credHelpers, auths, credsStore. OpenTofu reads auths before credHelpers.
+//     Docker ignores auths if it has a helper for the registry.
+//
+// The most specific login for a repository is used: the longest repository prefix first,
+// then the host, then a helper for all hosts. Equally specific logins rank in the order of
+// the sources above. If a helper has no credential, the next login is tried. [Environment]
+// determines where files are searched. [Logins] reads the files once, when it first needs a
+// login. It runs a helper only if a registry asks for a credential and no better login has
+// one.
+//
+// No error, log record or formatted value contains a secret. The types of secrets print as
+// [redacted]. Their values are passed only to code that sends the secrets or removes them
+// from texts.
+//
+// [Logins.Store] and [Logins.Remove] write logins where docker writes them. They follow the
+// same rules for the order of sources and the names of registries.
+//
+// The package reads variables and files only through [Environment]. There are two
+// exceptions: helpers are found on PATH, and the file that Store and Remove edit is read
+// from the disk.
+package login
+
+import (
+	"cmp"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/ociaddr"
+)
+
+// Environment is the part of the machine that credentials depend on. Getenv and ReadFile
+// behave like the functions of the same name in package os, and return the same errors. If
+// Getenv is nil, no variable is set. If ReadFile is nil, no file exists.
+type Environment struct {
+	Getenv   func(string) string
+	ReadFile func(string) ([]byte, error)
+	Home     string // the home directory; empty if there is none
+	GOOS     string // a value of runtime.GOOS; it determines the file locations and the path separator
+	UID      string // the numeric user ID, for /run/containers/UID/auth.json on Linux; if empty, that file is skipped
+}
+
+// Variable returns the value of a variable, or "" if the variable is not set.
+func (env Environment) Variable(name string) string {
+	if env.Getenv == nil {
+		return ""
+	}
+	return env.Getenv(name)
+}
+
+// Options says where logins come from. With the zero value, there is no login.
+type Options struct {
+	Environment Environment
+
+	// Explicit lists the logins that the user configured. The logins in ocibridge.hcl come
+	// before the logins in the CLI configuration.
+	Explicit []Login
+
+	// Defaults configures the sources of other logins. nil means the sources that the
+	// package documentation lists.
+	Defaults *Defaults
+
+	// HelperTimeout limits the duration of one run of a credential helper; 0 means 30 s.
+	HelperTimeout time.Duration
+
+	// Log receives the source of each credential; nil means no log.
+	Log *slog.Logger
+}
+
+// Validate checks the blocks and variables. It reads no file.
+func (o Options) Validate() error {
+	for _, l := range o.Explicit {
+		if err := l.Validate(); err != nil {
+			return err
+		}
+	}
+	if o.Defaults != nil {
+		if err := o.Defaults.Validate(); err != nil {
+			return err
+		}
+	}
+	_, err := o.Environment.VariableLogin()
+	return err
+}
+
+// Logins finds the logins of repositories, and stores logins. It is safe for concurrent use.
+type Logins struct {
+	opts    Options
+	sources func() (loginSources, error)
+	helpers *helperRunner
+
+	mu       sync.Mutex
+	accounts map[string]*Account
+}
+
+// New returns the logins of the sources in opts. It reads no files yet.
+func New(opts Options) *Logins {
+	if opts.Log == nil {
+		opts.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Logins{
+		opts: opts,
+		sources: sync.OnceValues(func() (loginSources, error) {
+			if err := opts.Validate(); err != nil {
+				return nil, err
+			}
+			return findSources(opts)
+		}),
+		helpers:  newHelperRunner(cmp.Or(opts.HelperTimeout, 30*time.Second)),
+		accounts: map[string]*Account{},
+	}
+}
+
+// For returns the account of a repository. Repositories of one registry have the same account
+// if the same logins match them. For returns an error if the options are invalid, or if a login file that a block
+// names cannot be read or parsed.
+func (s *Logins) For(r ociaddr.Repository) (*Account, error) {
+	all, err := s.sources()
+	if err != nil {
+		return nil, err
+	}
+	matching := rank(all, r)
+	id := string(r.Registry)
+	for _, l := range matching {
+		id += fmt.Sprintf(" %p", l)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a, ok := s.accounts[id]
+	if !ok {
+		a = &Account{registry: r.Registry, logins: matching, helpers: s.helpers, log: s.opts.Log}
+		if len(matching) > 0 {
+			a.used.Store(matching[0])
+		}
+		s.accounts[id] = a
+	}
+	return a, nil
+}
+
+// ExplainNone returns the hint for a repository without a login. The hint names up to three
+// logins for other repositories of the same registry.
+func (s *Logins) ExplainNone(r ociaddr.Repository) string {
+	all, _ := s.sources() // empty if the options are invalid
+	if err := all.fault(); err != nil {
+		return fmt.Sprintf("no login for %s was found, and one source of logins could not be read: %v; %s", r.Registry, err, hint.Of(err))
+	}
+	var others []string
+	for _, l := range all {
+		if l.absent == "" && l.key.host == r.Registry.Canonical() && !slices.Contains(others, l.key.String()) {
+			others = append(others, l.key.String())
+		}
+	}
+	if len(others) > 0 {
+		return fmt.Sprintf("no login for %s was found; those for %s are for other repositories; run: %s", r, strings.Join(others[:min(len(others), 3)], ", "), Command(r.Registry))
+	}
+	return fmt.Sprintf("no login for %s was found; run: %s", r.Registry, Command(r.Registry))
+}
+
+// Command returns the commands that store a login for the registry where this package finds
+// it.
+func Command(r ociaddr.Registry) string {
+	if r.Canonical() == ociaddr.DockerHub {
+		return "ocibridge login docker.io, or docker login"
+	}
+	return fmt.Sprintf("ocibridge login %s, or docker login %[1]s", r)
+}

@@ -1,0 +1,158 @@
+package wire
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/ocibridge/ocibridge/internal/base/outgoing"
+	"github.com/ocibridge/ocibridge/ociaddr"
+)
+
+// chain returns the chain of transports that every request for the registry passes through.
+func (c *Connections) chain(registry ociaddr.Registry) http.RoundTripper {
+	var t http.RoundTripper = stallGuard{router{c, string(registry)}, stallTimeout}
+	t = newRetrier(checked{t, []check{readWhole}}, c.opts.RetryDelay, c.opts.Log)
+	t = checked{t, []check{readClock, boundChallenge, refuseHTML, refuseForeign, c.sent.scrubRefusal, readTokenLife, narrowScopes, realmRule{c.lookup}.choose}}
+	t = plainHTTPGuard{t, c.AllowsPlainHTTP}
+	return redirectRedactor{t}
+}
+
+const (
+	dialTimeout = 10 * time.Second
+	keepAlive   = 30 * time.Second
+)
+
+// defaultTransport returns [outgoing.Transport] with timeouts for connecting and for the
+// start of a response. There is no timeout for reading the whole body, because the size
+// of the body is unknown.
+func defaultTransport() http.RoundTripper {
+	t := outgoing.Transport()
+	t.DialContext = (&net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}).DialContext
+	t.TLSHandshakeTimeout = 10 * time.Second
+	t.ResponseHeaderTimeout = DefaultTimeout
+	t.MaxIdleConnsPerHost = 16
+	return t
+}
+
+// check inspects a response, and may change the response. If a check returns an error,
+// the request fails with that error.
+type check func(*http.Request, *http.Response) error
+
+// checked is a transport that applies its checks to each response in order.
+type checked struct {
+	next   http.RoundTripper
+	checks []check
+}
+
+// RoundTrip implements [http.RoundTripper].
+func (t checked) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := t.next.RoundTrip(req)
+	if err != nil {
+		return nil, err
+	}
+	for _, check := range t.checks {
+		if err := check(req, resp); err != nil {
+			_ = resp.Body.Close()
+			return nil, err
+		}
+	}
+	return resp, nil
+}
+
+// peek returns the first n bytes of the response's body, or the whole body if the body is
+// shorter. resp.Body can still be read from its start.
+func peek(resp *http.Response, n int64) ([]byte, error) {
+	start, err := io.ReadAll(io.LimitReader(resp.Body, n))
+	resp.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(bytes.NewReader(start), resp.Body), resp.Body}
+	return start, err
+}
+
+// readClock sets the clock in the request's context to the time in the registry's
+// response.
+func readClock(req *http.Request, resp *http.Response) error {
+	outgoing.ReadClock(req, resp)
+	return nil
+}
+
+// redirectRedactor is a transport that keeps secret queries out of errors. net/http and
+// oras-go quote the URL of a failed request in their errors. The query of a redirected
+// request may contain a signature, with which anyone can read a blob. The query of an
+// upload contains the state of the upload.
+type redirectRedactor struct{ next http.RoundTripper }
+
+// RoundTrip sends a copy of the request, and removes the query from the original. A
+// transport should not modify the caller's request. Here it does no harm. http.Client,
+// which sends redirected requests, and the code for uploads use the original only for
+// errors. The next part of an upload is sent to the URL in the response.
+func (t redirectRedactor) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.URL.RawQuery == "" || req.Response == nil && !isUpload(req) {
+		return t.next.RoundTrip(req)
+	}
+	resp, err := t.next.RoundTrip(req.Clone(req.Context()))
+	req.URL.RawQuery = ""
+	if resp != nil {
+		resp.Request = req
+	}
+	return resp, err
+}
+
+// isUpload reports whether the request sends data to an upload, completes the upload or
+// cancels it.
+func isUpload(req *http.Request) bool {
+	return req.Method != http.MethodPost && strings.Contains(req.URL.Path, "/blobs/uploads/")
+}
+
+// PlainHTTPError means that a request with a credential was not sent, because the
+// credential would have crossed a network unencrypted.
+type PlainHTTPError struct{ Host string }
+
+func (e *PlainHTTPError) Error() string {
+	return fmt.Sprintf("refused to send a credential to %s over plain HTTP", e.Host)
+}
+
+// plainHTTPGuard is a transport that refuses to send credentials over plain HTTP, unless
+// the host is on loopback or allow returns true. It also checks requests to token
+// servers, which may be on a different host than the registry.
+type plainHTTPGuard struct {
+	next  http.RoundTripper
+	allow func(host ociaddr.Registry) bool
+}
+
+// RoundTrip implements [http.RoundTripper].
+func (t plainHTTPGuard) RoundTrip(req *http.Request) (*http.Response, error) {
+	secret := req.Header.Get("Authorization") != "" || isTokenRequest(req)
+	host := ociaddr.Registry(req.URL.Host)
+	if secret && req.URL.Scheme == "http" && !host.IsLoopback() && !t.allow(host) {
+		if req.Body != nil {
+			_ = req.Body.Close()
+		}
+		return nil, &PlainHTTPError{req.URL.Host}
+	}
+	return t.next.RoundTrip(req)
+}
+
+// maxWhole is the maximum number of bytes of a response that are read before the caller
+// gets the response. Lists of tags, tokens and most manifests are smaller.
+const maxWhole = 64 << 10
+
+// readWhole reads the whole body of a small response that is not a blob. If the
+// connection breaks while the body is read, readWhole returns an error. retrier then
+// retries the request.
+func readWhole(req *http.Request, resp *http.Response) error {
+	if req.Method != http.MethodGet || resp.ContentLength > maxWhole || !wantsJSON(req) && !wantsToken(req) {
+		return nil
+	}
+	_, err := peek(resp, maxWhole+1)
+	return err
+}
+
+// wantsToken reports whether the request asks a token server for a token.
+func wantsToken(req *http.Request) bool { return req.Context().Value(tokenLifeKey{}) != nil }

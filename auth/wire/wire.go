@@ -1,0 +1,241 @@
+// Package wire sends requests to OCI registries. It has the settings of each registry, one
+// chain of transports for all requests, and the cache of tokens. It knows a credential only
+// as what an [Account] returns.
+//
+// Only ocibridge itself imports this package: it can change at any time.
+//
+// Invariants:
+//
+//   - A credential is sent only to the registry of its [Sender], or to the token server that
+//     this registry names. It is sent only over TLS. Plain HTTP is allowed only for loopback
+//     registries, or with [Options.PlainHTTP] or [Settings.PlainHTTP].
+//   - A token is requested and cached for one repository and action, for the two
+//     repositories of a mount, or for the catalog. If a challenge names more scopes, the
+//     client ignores the additional scopes. It requests no other resource, and no write
+//     access for a read. The client renews an expired token before using it. It probes
+//     neither /v2/ nor the referrers API.
+//   - If a server repeats a secret in a refusal, the client removes the secret from the
+//     refusal. Errors also omit the query of a redirect's target, because object storage puts
+//     signatures there.
+//   - A request is sent again only if its body can be read again from the start.
+//
+// net/http reads the proxy variables of the environment.
+package wire
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/outgoing"
+	"github.com/ocibridge/ocibridge/internal/base/telemetry"
+	"github.com/ocibridge/ocibridge/ociaddr"
+)
+
+// Options configures [Connections]. With the zero value, requests go over TLS to every
+// registry that is not on loopback, and requests that fail for a transient reason are
+// retried.
+type Options struct {
+	// Registries holds the settings of individual registries.
+	Registries map[ociaddr.Registry]Settings
+
+	// PlainHTTP makes the client send requests and credentials over plain HTTP to every
+	// registry that is not on loopback.
+	PlainHTTP bool
+
+	// CAs is a PEM bundle of certificate authorities to trust in addition to the system's, for
+	// every registry and every host that a registry refers to. nil means none.
+	CAs []byte
+
+	// Transport sends the requests; nil means a transport with this package's
+	// timeouts and the proxies of the environment. CAs, and registry settings that
+	// concern TLS or timeouts, need an [*http.Transport].
+	Transport http.RoundTripper
+
+	// UserAgent is the User-Agent header; empty means "ocibridge".
+	UserAgent string
+
+	// RetryDelay is the maximum wait before the first retry of a request. 0 means 500 ms.
+	// The maximum wait doubles with each further retry.
+	RetryDelay time.Duration
+
+	// Sent is called after each attempt of a request, unless it is nil. Calls may be
+	// concurrent.
+	Sent func(telemetry.RegistryRequest)
+
+	// Log receives retries; nil means no log.
+	Log *slog.Logger
+}
+
+// Validate checks the settings. It makes no request.
+func (o Options) Validate() error {
+	c := New(o)
+	if _, ok := c.base.(*http.Transport); !ok && o.CAs != nil {
+		return fmt.Errorf("Options.CAs needs an *http.Transport, and Options.Transport is a %T", c.base)
+	}
+	seen := map[string]ociaddr.Registry{}
+	for _, r := range slices.Sorted(maps.Keys(o.Registries)) {
+		s := o.Registries[r]
+		if err := s.Validate(r); err != nil {
+			return err
+		}
+		if other, ok := seen[settingsHost(string(r))]; ok {
+			return hint.New(fmt.Sprintf("there are registry blocks for %s and %s, which are one registry", other, r), "remove one of them")
+		}
+		seen[settingsHost(string(r))] = r
+		if _, ok := c.base.(*http.Transport); !ok && s.changesTransport() {
+			return fmt.Errorf("the settings of registry %s need an *http.Transport, and Options.Transport is a %T", r, c.base)
+		}
+	}
+	return nil
+}
+
+// Connections holds the transports for all hosts, and what is known about registries. Each
+// registry with settings has a transport of its own. All other hosts share one transport. It
+// is safe for concurrent use.
+type Connections struct {
+	opts   Options
+	byHost map[string]configured
+	base   http.RoundTripper // the transport of shared, which does not report requests
+	shared http.RoundTripper
+
+	sent    *sentSecrets
+	schemes *schemes
+	now     func() time.Time // the clock that decides whether a token has expired
+	lookup  lookupFunc
+}
+
+// configured is the settings of one registry and the transports that apply them. A
+// transport is created when it is first needed.
+type configured struct {
+	Settings
+	own      func() http.RoundTripper
+	referred func() http.RoundTripper // for hosts that the registry refers to; applies only the CAs
+}
+
+// New returns connections with the options, which must be valid. It makes no requests yet.
+func New(opts Options) *Connections {
+	if opts.Log == nil {
+		opts.Log = slog.New(slog.DiscardHandler)
+	}
+	opts.UserAgent = cmp.Or(opts.UserAgent, "ocibridge")
+	opts.RetryDelay = cmp.Or(opts.RetryDelay, 500*time.Millisecond)
+	c := &Connections{
+		opts: opts, byHost: map[string]configured{}, base: opts.Transport,
+		sent: newSentSecrets(), schemes: newSchemes(), now: time.Now, lookup: net.DefaultResolver.LookupNetIP,
+	}
+	if c.base == nil {
+		c.base = defaultTransport()
+	}
+	if opts.CAs != nil {
+		c.base = c.derive(Settings{CAs: opts.CAs})
+	}
+	c.shared = c.seen(c.base)
+	for r, s := range opts.Registries {
+		host := settingsHost(string(r))
+		c.byHost[host] = configured{
+			Settings: s,
+			own:      sync.OnceValue(func() http.RoundTripper { return c.ownTransport(host, s) }),
+			referred: sync.OnceValue(func() http.RoundTripper { return c.seen(c.derive(Settings{CAs: s.CAs})) }),
+		}
+	}
+	return c
+}
+
+// settingsHost returns the key of a host in the map of settings.
+func settingsHost(host string) string {
+	return strings.TrimSuffix(string(ociaddr.Registry(host).Canonical()), ":443")
+}
+
+// Settings returns the settings of the registry, or the zero value if it has none.
+func (c *Connections) Settings(r ociaddr.Registry) Settings {
+	return c.byHost[settingsHost(string(r))].Settings
+}
+
+// AllowsPlainHTTP reports whether the user allows requests over plain HTTP to the host.
+func (c *Connections) AllowsPlainHTTP(host ociaddr.Registry) bool {
+	return c.opts.PlainHTTP || c.Settings(host).PlainHTTP
+}
+
+// PlainHTTP reports whether requests to a registry go over plain HTTP.
+// [Settings.PlainHTTP] decides first. Without it, a loopback registry is probed once, and
+// [Options.PlainHTTP] decides for every other registry. OpenTofu and Terraform never use
+// plain HTTP.
+func (c *Connections) PlainHTTP(ctx context.Context, r ociaddr.Registry) (bool, error) {
+	if c.Settings(r).PlainHTTP || !r.IsLoopback() {
+		return c.AllowsPlainHTTP(r), nil
+	}
+	return c.schemes.plain(ctx, r)
+}
+
+// transport returns the transport for a request to host. behalf is the registry for which
+// the request is sent: the host itself, or a registry that refers its clients to the host.
+func (c *Connections) transport(host, behalf string) http.RoundTripper {
+	if s, ok := c.byHost[settingsHost(host)]; ok {
+		return s.own()
+	}
+	if s, ok := c.byHost[settingsHost(behalf)]; ok && s.CAs != nil {
+		return s.referred()
+	}
+	return c.shared
+}
+
+// ownTransport returns a new transport for a host with settings.
+func (c *Connections) ownTransport(host string, s Settings) http.RoundTripper {
+	if s.InsecureSkipVerify {
+		c.opts.Log.Warn("the certificate of the registry is not verified: whoever is in between can read and change everything",
+			slog.String("registry", host), slog.String("insecure_skip_verify", s.Origin))
+	}
+	return newGate(c.seen(c.derive(s)), host, s)
+}
+
+// seen returns a transport that traces and reports the requests that it sends through t.
+func (c *Connections) seen(t http.RoundTripper) http.RoundTripper { return observed{t, c.opts.Sent} }
+
+// derive returns a copy of the base transport that applies the settings. The copy uses the
+// same proxies. derive returns the base transport itself if the settings need no change.
+func (c *Connections) derive(s Settings) http.RoundTripper {
+	base, ok := c.base.(*http.Transport)
+	if !ok || !s.changesTransport() {
+		return c.base
+	}
+	t := base.Clone()
+	if t.TLSClientConfig == nil {
+		t.TLSClientConfig = &tls.Config{}
+	}
+	outgoing.Trust(t, s.CAs)
+	if s.ClientCert != nil {
+		t.TLSClientConfig.Certificates = []tls.Certificate{*s.ClientCert}
+	}
+	t.TLSClientConfig.InsecureSkipVerify = t.TLSClientConfig.InsecureSkipVerify || s.InsecureSkipVerify
+	if s.Timeout > 0 {
+		t.ResponseHeaderTimeout = s.Timeout
+		t.TLSHandshakeTimeout = min(s.Timeout, cmp.Or(t.TLSHandshakeTimeout, s.Timeout))
+		if c.opts.Transport == nil {
+			t.DialContext = (&net.Dialer{Timeout: min(s.Timeout, dialTimeout), KeepAlive: keepAlive}).DialContext
+		}
+	}
+	return t
+}
+
+// router is a transport that sends each request through the transport for the request's
+// host.
+type router struct {
+	conns  *Connections
+	behalf string // the registry for which the requests are sent
+}
+
+// RoundTrip implements [http.RoundTripper].
+func (r router) RoundTrip(req *http.Request) (*http.Response, error) {
+	return r.conns.transport(req.URL.Host, r.behalf).RoundTrip(req)
+}
