@@ -132,22 +132,22 @@ type grant struct {
 
 func (g *grant) expired(now time.Time) bool { return !g.expires.IsZero() && !now.Before(g.expires) }
 
-// Subject is an authenticated client.
-type Subject struct {
+// Client is an authenticated client, and what it may read.
+type Client struct {
 	name    string
 	grants  []*grant
 	expires time.Time // when the token expires; zero: never
 }
 
-// MayRead reports whether the subject may read the given provider or module.
-func (s *Subject) MayRead(a subject.Address) bool { return s.grantFor(a) != nil }
+// MayRead reports whether the client may read the given provider or module.
+func (c *Client) MayRead(a subject.Address) bool { return c.grantFor(a) != nil }
 
-func (s *Subject) mayReadAll() bool {
-	return slices.ContainsFunc(s.grants, func(g *grant) bool { return everything(g.scope) })
+func (c *Client) mayReadAll() bool {
+	return slices.ContainsFunc(c.grants, func(g *grant) bool { return everything(g.scope) })
 }
 
-func (s *Subject) grantFor(what subject.Address) *grant {
-	for _, g := range s.grants {
+func (c *Client) grantFor(what subject.Address) *grant {
+	for _, g := range c.grants {
 		if g.scope.Selects(what) {
 			return g
 		}
@@ -166,9 +166,9 @@ var (
 // maxToken is the maximum length of a token in bytes.
 const maxToken = 16 << 10
 
-// authenticate returns the subject of a request's bearer token. If basic is true, the token may also be the
+// authenticate returns the client of a request's bearer token. If basic is true, the token may also be the
 // password of Basic authentication. authenticate fails with ErrUnknown or ErrUnavailable.
-func (c *Control) authenticate(r *http.Request, basic bool) (*Subject, error) {
+func (c *Control) authenticate(r *http.Request, basic bool) (*Client, error) {
 	token, ok := shown(r, basic)
 	if !ok || token == "" || len(token) > maxToken {
 		return nil, ErrUnknown
@@ -194,9 +194,9 @@ func shown(r *http.Request, basic bool) (string, bool) {
 	return strings.TrimSpace(token), ok && strings.EqualFold(scheme, "Bearer")
 }
 
-// byToken returns the subject of a configured token, or nil if the token is unknown or has expired. The amount
+// byToken returns the client of a configured token, or nil if the token is unknown or has expired. The amount
 // of work does not depend on the token.
-func (c *Control) byToken(token string, now time.Time) *Subject {
+func (c *Control) byToken(token string, now time.Time) *Client {
 	sum, found := sha256.Sum256([]byte(token)), -1
 	for i, g := range c.tokens {
 		same := c.equal(sum[:], g.binding[:])
@@ -209,18 +209,18 @@ func (c *Control) byToken(token string, now time.Time) *Subject {
 		return nil
 	}
 	g := c.tokens[found]
-	return &Subject{name: "token " + g.name, grants: []*grant{g}, expires: g.expires}
+	return &Client{name: "token " + g.name, grants: []*grant{g}, expires: g.expires}
 }
 
 // state is what this package knows about a request. [Control.Handler] adds it to the request's context.
 type state struct {
 	capability string            // the capability in the request's path, or ""
 	digest     [sha256.Size]byte // the hash of the digest that the capability covers
-	subject    *Subject
+	client     *Client
 	name       string // the client's name in the log
 }
 
-func (s *state) setSubject(subject *Subject) { s.subject, s.name = subject, subject.name }
+func (s *state) setClient(client *Client) { s.client, s.name = client, client.name }
 
 type stateKey struct{}
 

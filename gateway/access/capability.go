@@ -47,7 +47,7 @@ func (c *Control) Link(r *http.Request, of subject.Address, ref string, d digest
 	if c == nil {
 		return ref
 	}
-	s := stateOf(r.Context()).subject
+	s := stateOf(r.Context()).client
 	if s == nil {
 		return ref // the request has no token, and only a client with a token gets capabilities
 	}

@@ -173,7 +173,7 @@ func TestForgedCapabilities(t *testing.T) {
 	}
 }
 
-func TestCapabilityEndsWithItsSubject(t *testing.T) {
+func TestCapabilityEndsWithItsClient(t *testing.T) {
 	link := newDoor(t, ci(t, firstKey)).link("ci-token")
 	over := ci(t, firstKey)
 	over.Tokens[0].Expires = time.Now().Add(-time.Second)

@@ -80,11 +80,11 @@ func (c *Control) guard(requested func(*http.Request) (subject.Address, error), 
 			next.ServeHTTP(w, r)
 			return
 		}
-		switch subject := c.identify(w, r); {
-		case subject == nil:
+		switch client := c.identify(w, r); {
+		case client == nil:
 		case err != nil:
 			http.Error(w, "not found", http.StatusNotFound)
-		case subject.grantFor(what) == nil:
+		case client.grantFor(what) == nil:
 			c.n.Forbidden.Add(1)
 			forbid(w, "the token does not cover this address")
 		default:
@@ -101,9 +101,9 @@ func (c *Control) GuardOperator(next http.Handler) http.Handler {
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w = keepPrivate(w)
-		switch subject := c.identify(w, r); {
-		case subject == nil:
-		case !slices.ContainsFunc(subject.grants, func(g *grant) bool { return g.operator }):
+		switch client := c.identify(w, r); {
+		case client == nil:
+		case !slices.ContainsFunc(client.grants, func(g *grant) bool { return g.operator }):
 			c.n.Forbidden.Add(1)
 			http.Error(w, "not allowed: this needs an operator's token", http.StatusForbidden)
 		default:
@@ -112,16 +112,16 @@ func (c *Control) GuardOperator(next http.Handler) http.Handler {
 	})
 }
 
-// identify returns the subject of a request's token, and records the subject for the log. If the token is not
+// identify returns the client of a request's token, and records the client for the log. If the token is not
 // valid, identify answers the request and returns nil.
-func (c *Control) identify(w http.ResponseWriter, r *http.Request) *Subject {
-	subject, err := c.authenticate(r, false)
+func (c *Control) identify(w http.ResponseWriter, r *http.Request) *Client {
+	client, err := c.authenticate(r, false)
 	if err != nil {
 		c.refuse(w, err)
 		return nil
 	}
-	stateOf(r.Context()).setSubject(subject)
-	return subject
+	stateOf(r.Context()).setClient(client)
+	return client
 }
 
 // keepPrivate sets the Cache-Control header of every response to Private. It sets the header again just before
@@ -185,7 +185,7 @@ func (c *Control) GuardRegistry(resource func(repository string) (subject.Addres
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Control", Private)
-		subject, err := c.authenticate(r, true)
+		client, err := c.authenticate(r, true)
 		if err != nil {
 			c.count(err)
 		}
@@ -199,8 +199,8 @@ func (c *Control) GuardRegistry(resource func(repository string) (subject.Addres
 			RegistryError(w, http.StatusUnauthorized, "UNAUTHORIZED", "use a token of this gateway as the password")
 			return
 		}
-		stateOf(r.Context()).setSubject(subject)
-		if !subject.mayAsk(r, resource) {
+		stateOf(r.Context()).setClient(client)
+		if !client.mayAsk(r, resource) {
 			c.n.Forbidden.Add(1)
 			RegistryError(w, http.StatusForbidden, "DENIED", "the token does not cover this repository")
 			return
@@ -209,9 +209,9 @@ func (c *Control) GuardRegistry(resource func(repository string) (subject.Addres
 	})
 }
 
-// mayAsk reports whether the subject may send the given request to the embedded registry.
-func (s *Subject) mayAsk(r *http.Request, resource func(string) (subject.Address, error)) bool {
-	if s.mayReadAll() || r.URL.Path == registryPath {
+// mayAsk reports whether the client may send the given request to the embedded registry.
+func (c *Client) mayAsk(r *http.Request, resource func(string) (subject.Address, error)) bool {
+	if c.mayReadAll() || r.URL.Path == registryPath {
 		return true
 	}
 	// The path must be unambiguous, because the registry parses it again to find the repository.
@@ -220,7 +220,7 @@ func (s *Subject) mayAsk(r *http.Request, resource func(string) (subject.Address
 		return false
 	}
 	what, err := resource(name)
-	return err == nil && s.grantFor(what) != nil
+	return err == nil && c.grantFor(what) != nil
 }
 
 // repositoryOf returns the repository in the path of a request that reads from a registry. The bool is false

@@ -77,7 +77,7 @@ func TestModules(t *testing.T) {
 	}
 }
 
-// TestPersonReadsModules shows which modules and providers the page lists for a subject.
+// TestPersonReadsModules shows which modules and providers the page lists for a client.
 func TestPersonReadsModules(t *testing.T) {
 	control := access.New(access.Options{Tokens: []access.Token{
 		token("all", "all"), token("providers", "providers", "*/*/*"), moduleToken("modules", "modules", "*/*/*/*"),

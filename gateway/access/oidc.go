@@ -82,9 +82,9 @@ func ruleSum(i Issuer, r Rule) [sha256.Size]byte {
 	return sha256.Sum256(b)
 }
 
-// byIssuer returns the subject of a token that an issuer signed. It fails with ErrUnknown if the token is
+// byIssuer returns the client of a token that an issuer signed. It fails with ErrUnknown if the token is
 // not valid, and with ErrUnavailable if its issuer cannot be reached.
-func (c *Control) byIssuer(ctx context.Context, token string) (*Subject, error) {
+func (c *Control) byIssuer(ctx context.Context, token string) (*Client, error) {
 	if len(c.issuers) == 0 {
 		return nil, ErrUnknown
 	}
@@ -93,13 +93,13 @@ func (c *Control) byIssuer(ctx context.Context, token string) (*Subject, error) 
 		c.log.DebugContext(ctx, "token refused", "err", err)
 		return nil, ErrUnknown
 	}
-	var found *Subject
+	var found *Client
 	err = ErrUnknown
 	for _, i := range c.issuers {
 		if i.url != t.issuer {
 			continue
 		}
-		s, e := i.subject(ctx, t)
+		s, e := i.authenticate(ctx, t)
 		switch {
 		case errors.Is(e, ErrUnavailable):
 			err = e
@@ -118,9 +118,9 @@ func (c *Control) byIssuer(ctx context.Context, token string) (*Subject, error) 
 // maxSubject is the maximum length of a token's subject in the log, in characters.
 const maxSubject = 200
 
-// subject verifies a token and returns its subject. If no rule applies, the subject is authenticated but may
+// authenticate verifies a token and returns its client. If no rule applies, the client is authenticated but may
 // read nothing.
-func (i *issuer) subject(ctx context.Context, t *unverifiedToken) (*Subject, error) {
+func (i *issuer) authenticate(ctx context.Context, t *unverifiedToken) (*Client, error) {
 	keys, err := i.keys.find(ctx, t.keyID)
 	if err != nil {
 		return nil, err
@@ -134,7 +134,7 @@ func (i *issuer) subject(ctx context.Context, t *unverifiedToken) (*Subject, err
 		return nil, ErrUnknown
 	}
 	name := []rune(claims.registered.Subject)
-	s := &Subject{name: fmt.Sprintf("oidc %s %s", i.name, string(name[:min(len(name), maxSubject)])), expires: claims.registered.Expiry.Time()}
+	s := &Client{name: fmt.Sprintf("oidc %s %s", i.name, string(name[:min(len(name), maxSubject)])), expires: claims.registered.Expiry.Time()}
 	for _, r := range i.rules {
 		if r.applies(claims.all) {
 			s.grants = append(s.grants, r.grant)

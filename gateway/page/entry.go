@@ -44,7 +44,7 @@ func byName(a, b entry) int {
 }
 
 // readable returns the entries that the subject may read. It overwrites the given slice.
-func readable(who *access.Subject, all []entry) []entry {
+func readable(who *access.Client, all []entry) []entry {
 	return slices.DeleteFunc(all, func(e entry) bool { return !who.MayRead(e.Address) })
 }
 

@@ -87,7 +87,7 @@ func (p *page) refuse(w http.ResponseWriter, r *http.Request, err error) {
 
 // forbid answers a request for a provider or module that the subject may not read. The response does not depend on
 // whether it exists.
-func (p *page) forbid(w http.ResponseWriter, r *http.Request, who *access.Subject, e entry) {
+func (p *page) forbid(w http.ResponseWriter, r *http.Request, who *access.Client, e entry) {
 	p.Access.Refused(nil)
 	p.say(w, r, messageView{Kind: "not allowed", Status: http.StatusForbidden, What: e.What(), Address: e.String(), Who: who.Name()})
 }

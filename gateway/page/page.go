@@ -165,7 +165,7 @@ func (p *page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // known returns the subject of a request. If the request has no valid token, known answers the request and returns
 // nil.
-func (p *page) known(w http.ResponseWriter, r *http.Request) *access.Subject {
+func (p *page) known(w http.ResponseWriter, r *http.Request) *access.Client {
 	who, err := p.Access.Person(r)
 	if err != nil {
 		p.refuse(w, r, err)
