@@ -20,6 +20,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ocibridge/ocibridge/docs"
+	"github.com/ocibridge/ocibridge/internal/test/testkit"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/pgp"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/release"
 )
@@ -116,6 +117,7 @@ func TestEveryCommandHasAContract(t *testing.T) {
 // document that fits the schema, also after an error and an interrupt. The document contains
 // the error that standard error shows.
 func TestContracts(t *testing.T) {
+	testkit.LeaveToAll(t)
 	schema := closedSchema(t)
 	contractFolder(t)
 	for _, name := range slices.Sorted(maps.Keys(contracts)) {

@@ -17,6 +17,7 @@ import (
 	"github.com/ocibridge/ocibridge/gateway/archives"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/base/subject"
+	"github.com/ocibridge/ocibridge/internal/test/testkit"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/release"
 )
 
@@ -157,6 +158,7 @@ func TestGatewayRegistry(t *testing.T) {
 
 // TestGatewayModules is like [TestGatewayRegistry], for a module.
 func TestGatewayModules(t *testing.T) {
+	testkit.LeaveToAll(t)
 	steps := slices.DeleteFunc(slices.Clone(readSteps), func(s step) bool { return s.name == "read evidence" })
 	gatewayFaults(t, steps, ofModule, moduleDocuments())
 }

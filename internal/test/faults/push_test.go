@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/test/testkit"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/faultproxy"
 )
 
@@ -45,6 +46,7 @@ func TestPushRegistry(t *testing.T) {
 // TestPushModule tests every fault at every step between a push of a module and the registry. It tests each fault
 // for one request and permanently.
 func TestPushModule(t *testing.T) {
+	testkit.LeaveToAll(t)
 	steps := slices.DeleteFunc(slices.Clone(registrySteps), func(s step) bool { return s.name == "look for a manifest" || s.name == "store a manifest" })
 	pushes(t, registryHost, steps, func(r *rig) *faultproxy.Server { return r.registry }, toRegistry, ofModule)
 }

@@ -27,6 +27,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/registries/registry"
+	"github.com/ocibridge/ocibridge/internal/test/testkit"
 	testorigin "github.com/ocibridge/ocibridge/internal/test/testkit/origin"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/pgp"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/quirks"
@@ -201,14 +202,21 @@ func (b *bench) serve() func(path string) (status int, body string) {
 	}
 }
 
-// forEach runs a test with every profile, or only with the profiles that have the given names. It first
-// creates the repositories that must exist.
+// unlike are the profiles that differ most: one that does all that ocibridge asks for, one that deletes nothing, and one that
+// accepts no state.
+var unlike = []string{"harbor", "ghcr", "gitlab"}
+
+// forEach runs a test with every profile, or only with the profiles that have the given names. It first creates the
+// repositories that must exist. It leaves the tests with most of the profiles to "make test-all".
 func forEach(t *testing.T, f func(t *testing.T, b *bench), names ...string) {
 	for _, p := range quirks.Profiles() {
 		if len(names) > 0 && !slices.Contains(names, p.Name) {
 			continue
 		}
 		t.Run(p.Name, func(t *testing.T) {
+			if len(names) == 0 && !slices.Contains(unlike, p.Name) {
+				testkit.LeaveToAll(t)
+			}
 			b := newBench(t, p)
 			if p.Create != "" {
 				b.registry.Create(p.Create)
