@@ -34,9 +34,14 @@ type referrersCopy struct {
 	total       int // referrers that the destination has
 	sent        int // number of referrers that were sent
 	warned      int
-	listRefused sync.Once    // for the warning that the source refuses to list referrers
-	listed      atomic.Int64 // number of entries in the source's lists
-	undescribed atomic.Int64 // number of entries that describe no manifest
+	listRefused sync.Once // for the warning that the source refuses to list referrers
+	entries
+}
+
+// entries counts what the source's lists of referrers have.
+type entries struct {
+	listed      atomic.Int64
+	undescribed atomic.Int64 // those that describe no manifest
 }
 
 // copyReferrers copies the referrers of the given manifests, and their own referrers. total

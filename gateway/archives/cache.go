@@ -62,20 +62,33 @@ type Cache struct {
 
 	storage func(*os.File) fill.Storage // replaced in tests
 
-	room      sync.Mutex    // held while the folder is counted, and while archives are removed
-	counted   time.Time     // the time of the last count; zero if other processes have reserved room since; guarded by room
-	lockedOut bool          // the last wait for the lock was in vain; guarded by room
-	bytes     atomic.Int64  // the size of the folder at the last count, plus this process's changes since
-	fetches   chan struct{} // a semaphore: one element for each fetch
+	work
+	space
+	contents
+}
 
+// work is what the cache does at the moment.
+type work struct {
+	fetches chan struct{}  // a semaphore: one element for each fetch
+	running sync.WaitGroup // fetches
+	hashing sync.Mutex     // held while an h1 hash is computed
+}
+
+// space is how much of the folder's bound is used.
+type space struct {
+	room      sync.Mutex   // held while the folder is counted, and while archives are removed
+	counted   time.Time    // the time of the last count; zero if other processes have reserved room since; guarded by room
+	lockedOut bool         // the last wait for the lock was in vain; guarded by room
+	bytes     atomic.Int64 // the size of the folder at the last count, plus this process's changes since
+}
+
+// contents is what the process knows of the archives, and which of them are in use.
+type contents struct {
 	mu     sync.Mutex // guards the fields below; room is never locked while mu is held
 	known  map[string]known
 	shared map[blob]*shared
 	failed time.Time // the last time that a write to the folder failed
 	closed bool
-
-	running sync.WaitGroup // fetches
-	hashing sync.Mutex     // held while an h1 hash is computed
 }
 
 // known is what the process knows about an archive in the folder.
@@ -134,7 +147,8 @@ type CacheOptions struct {
 func OpenCache(dir string, maxSize int64, o CacheOptions) (*Cache, error) {
 	c := &Cache{
 		dir: filepath.Join(dir, "archives"), id: rand.Text(), max: maxSize, h1: o.H1, log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), n: cmp.Or(o.Counters, &telemetry.ArchiveCounters{}),
-		fetches: make(chan struct{}, maxFetches), known: map[string]known{}, shared: map[blob]*shared{}, storage: func(f *os.File) fill.Storage { return f },
+		storage: func(f *os.File) fill.Storage { return f }, work: work{fetches: make(chan struct{}, maxFetches)},
+		contents: contents{known: map[string]known{}, shared: map[blob]*shared{}},
 	}
 	if err := c.makeFolders(); err != nil {
 		return nil, hint.Wrap(fmt.Errorf("the cache in %s cannot be used: %w", dir, err),

@@ -34,14 +34,19 @@ type site struct {
 	control      *access.Control              // nil if everybody is allowed to read everything
 	keys         *files.Watched[*access.Keys] // nil without a key file
 	catalog      *catalog.Catalog             // answers clients
-	pulls        func(provider.Address) bool  // reports whether to pull a provider through; nil without pull-through
-	fetches      func(*http.Request) bool     // reports whether a request may cause a fetch; nil without pull-through
-	puller       *pull.Puller                 // nil without pull-through
 	policy       func(provider.Address) trust.Policy
+	pulling
 	certificates *certificates // nil for plain HTTP
 	handler      http.Handler
 
 	closers []func() error // called in reverse order
+}
+
+// pulling is the pull-through of a site; zero without pull-through.
+type pulling struct {
+	pulls   func(provider.Address) bool // reports whether to pull a provider through
+	fetches func(*http.Request) bool    // reports whether a request may cause a fetch
+	puller  *pull.Puller
 }
 
 // newSite creates a site. before is the site that the new site will replace. It is nil for

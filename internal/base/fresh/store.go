@@ -20,13 +20,9 @@ const (
 
 // entry holds what the cache knows about one key.
 type entry[K, V any] struct {
-	name    string
-	key     K
-	load    sync.Once
-	answer  atomic.Pointer[Answer[V]] // nil: no answer yet
-	failure atomic.Pointer[failure]   // nil unless the last fetch failed
-	flight  singleflight.Group
-	saving  sync.Mutex
+	name string
+	key  K
+	fetched[V]
 	pins    atomic.Int32 // the number of callers and fetches that use the entry; a used entry is not evicted
 	busy    atomic.Bool  // a fetch is in flight, or about to begin
 	dropped atomic.Bool
@@ -34,6 +30,15 @@ type entry[K, V any] struct {
 	// Guarded by the store's mutex.
 	list *list[K, V]
 	cost int64
+}
+
+// fetched is what the fetches of an entry brought.
+type fetched[V any] struct {
+	load    sync.Once
+	answer  atomic.Pointer[Answer[V]] // nil: no answer yet
+	failure atomic.Pointer[failure]   // nil unless the last fetch failed
+	flight  singleflight.Group
+	saving  sync.Mutex
 }
 
 // good reports whether an entry has an answer that is not an error.

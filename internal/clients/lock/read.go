@@ -90,10 +90,13 @@ type reading struct {
 	contents map[provider.Platform]provider.H1s
 	missing  []string // the version or the packages that the registry does not have
 	warnings []string
-	// listed contains the hash of every zip in the checksum document, and platforms the platform of every such
-	// zip. Both are nil if there is no document.
-	listed    []provider.Hash
-	platforms []provider.Platform
+	document
+}
+
+// document is what a checksum document lists; zero if there is no document.
+type document struct {
+	listed    []provider.Hash     // of every zip
+	platforms []provider.Platform // of every zip
 }
 
 // read reads from the registry the versions that the files name.

@@ -81,14 +81,19 @@ type reservation struct {
 
 	// Guarded by Budget.mu.
 	demand
-	turn          int           // the reservation's turn in the queue; 0: it has not waited yet
-	got           chan struct{} // closed once the download has a slot
-	since         time.Time     // when the download got its slot
-	awaited       []string      // the busy host that cost the download its slot; nil once the package is open
-	preempted     bool
+	slot
 	room, written int64
 	fetched       bool
 	dropped       bool
+}
+
+// slot is a download's turn to have a connection to its origin.
+type slot struct {
+	turn      int           // the place in the queue; 0: the download has not waited yet
+	got       chan struct{} // closed once the download has a slot
+	since     time.Time     // when the download got its slot
+	awaited   []string      // the busy host that cost the download its slot; nil once the package is open
+	preempted bool
 }
 
 // claim returns the properties of the reservation that decide which downloads get a slot.

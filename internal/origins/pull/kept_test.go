@@ -217,7 +217,7 @@ func TestLocationsGoBeforeReleases(t *testing.T) {
 	count := int(maxReleaseBytes / (per + locationBytes))
 	var last *release
 	for i := range count {
-		last = &release{subject: subjects(i), locations: map[provider.Platform]location{}}
+		last = &release{subject: subjects(i), learned: learned{locations: map[provider.Platform]location{}}}
 		if i < count-1 {
 			last.addLocation(provider.Platform{OS: "x", Arch: "y"}, location{since: time.Now().Add(-packageLasts)})
 		}

@@ -133,12 +133,21 @@ type Puller struct {
 	releases *fresh.Cache[subject, *release]
 	logged   *lru.Cache[[sha256.Size]byte, struct{}] // the hashes of the warnings that were logged
 
+	life
+	activity
+}
+
+// life is from when to when a Puller works.
+type life struct {
 	ctx     context.Context
 	cancel  context.CancelFunc
 	tasks   sync.WaitGroup
 	pushes  sync.WaitGroup // the tasks that push
 	retired chan struct{}  // closed once another Puller replaces this Puller
+}
 
+// activity is what a Puller does at the moment, and what has failed lately.
+type activity struct {
 	mu        sync.Mutex // guards the following
 	closed    bool
 	draining  bool // no new push may begin
@@ -181,8 +190,8 @@ func New(o Options) (*Puller, error) {
 		}
 	}
 	p := &Puller{
-		o: o, limit: o.Budget, retired: make(chan struct{}),
-		downloads: map[packageKey]*download{}, failed: map[packageKey]failure{}, jobs: map[subject]*job{},
+		o: o, limit: o.Budget, life: life{retired: make(chan struct{})},
+		activity: activity{downloads: map[packageKey]*download{}, failed: map[packageKey]failure{}, jobs: map[subject]*job{}},
 	}
 	p.folder.count(o.Directory, maxListFolder)
 	p.lists, p.releases = p.newLists(), p.newReleases()

@@ -51,7 +51,11 @@ type release struct {
 	// incomplete means that the origin failed to describe a platform. The release is then resolved again soon.
 	incomplete bool
 	bytes      int64 // roughly the memory of the release, without its locations
+	learned
+}
 
+// learned is what becomes known of a release's packages after the release was resolved.
+type learned struct {
 	mu        sync.Mutex // guards the following
 	sizes     map[digest.Digest]int64
 	stored    map[digest.Digest]time.Time // when pushes have stored packages
@@ -208,7 +212,7 @@ func (p *Puller) resolve(ctx context.Context, s subject) (_ *release, warnings [
 	}
 	out := &release{
 		subject: s, sums: sums, origin: r.Origin, at: time.Now(),
-		sizes: map[digest.Digest]int64{}, stored: map[digest.Digest]time.Time{}, locations: map[provider.Platform]location{},
+		learned: learned{sizes: map[digest.Digest]int64{}, stored: map[digest.Digest]time.Time{}, locations: map[provider.Platform]location{}},
 	}
 	warnings = r.Warnings
 	out.list(offer.Platforms)
