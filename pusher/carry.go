@@ -34,7 +34,7 @@ const (
 // digests.
 type carrier struct {
 	target  // the destination
-	from    source
+	from    Stored
 	version provider.Version
 	help    string        // the hint if the carrier exceeds a limit
 	zip     digest.Digest // the zip of a module, which maxCarriedBytes does not count; "" for a provider
@@ -47,7 +47,7 @@ type carrier struct {
 
 const helpAttached = "--without-referrers copies versions alone"
 
-func newCarrier(from source, to target, v provider.Version) *carrier {
+func newCarrier(from Stored, to target, v provider.Version) *carrier {
 	return &carrier{target: to, from: from, version: v, help: helpAttached, stored: map[digest.Digest]bool{}}
 }
 

@@ -42,7 +42,7 @@ func TestTemporaryFileCannotBeWritten(t *testing.T) {
 	}
 	defer f.Close()
 	data := []byte("signature")
-	c := newCarrier(source{Store: blobSource{data: data}}, target{}, provider.Version{})
+	c := newCarrier(Stored{Store: blobSource{data: data}}, target{}, provider.Version{})
 	err = c.readBlob(t.Context(), content.NewDescriptorFromBytes("text/plain", data), tempWriter{io.NewOffsetWriter(f, 0)})
 	var source *repo.RegistryError
 	if err == nil || errors.As(err, &source) || hint.Of(err) != helpTemp {
@@ -54,7 +54,7 @@ func TestTemporaryFileCannotBeWritten(t *testing.T) {
 // everything else does not count it.
 func TestZipOfModuleIsNotAttached(t *testing.T) {
 	zip, other := digest.FromString("zip"), digest.FromString("other")
-	c := newCarrier(source{}, target{}, provider.MustParseVersion("1.0.0"))
+	c := newCarrier(Stored{}, target{}, provider.MustParseVersion("1.0.0"))
 	c.zip = zip
 	for _, tc := range []struct {
 		digest digest.Digest

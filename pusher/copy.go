@@ -42,7 +42,7 @@ func (o *original) warnRewritten(p provider.Platform, reason string) {
 // content.
 func (w *push) rewriteIndex(reason string) {
 	w.warn("the index in %s is not copied as it is, and a new one is stored: %s", w.original.from.Repository, reason)
-	w.original.index, w.original.carrier = nil, newCarrier(w.original.from.source(), w.target, w.release.Version())
+	w.original.index, w.original.carrier = nil, newCarrier(w.original.from, w.target, w.release.Version())
 }
 
 // cannotCarry reports whether err means that a manifest cannot be copied byte for byte. This
@@ -98,7 +98,7 @@ func (p *Pusher) beginCopy(ctx context.Context, from Stored, v provider.Version,
 	if err != nil {
 		return nil, err
 	}
-	w.original = &original{from: from, version: found, whole: len(r.Packages) == len(found.Packages) && len(found.Missing) == 0, carrier: newCarrier(from.source(), w.target, v)}
+	w.original = &original{from: from, version: found, whole: len(r.Packages) == len(found.Packages) && len(found.Missing) == 0, carrier: newCarrier(from, w.target, v)}
 	if p.o.Omits != nil {
 		if w.original.omits, err = p.o.Omits(ctx, r.Provider(), v, found); err != nil {
 			w.unlock()

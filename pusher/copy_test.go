@@ -18,11 +18,11 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/registries/bundle"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/pushbench"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/recorder"
 	"github.com/ocibridge/ocibridge/ociaddr"
-	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
 	"github.com/ocibridge/ocibridge/pusher/repo"
 	"github.com/ocibridge/ocibridge/trust"
@@ -394,7 +394,7 @@ func TestCopyLeavesOutWhatABundleRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer made.Close()
-	b.Options.Destination = func(_ context.Context, a provider.Address) (repo.Destination, error) {
+	b.Options.Destination = func(_ context.Context, a subject.Address) (repo.Destination, error) {
 		return repo.Destination{Repository: ociaddr.Repository{Registry: "bundle.test", Name: "acme/widget"}, Store: made.Repository(a)}, nil
 	}
 	if r := b.mustCopy(from, "bundle.test refuses the referrer "+entries[1].Digest.String()); r.Referrers != 1 {

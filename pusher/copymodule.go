@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"oras.land/oras-go/v2/errdef"
@@ -19,32 +17,13 @@ import (
 	"github.com/ocibridge/ocibridge/pusher/repo"
 )
 
-// StoredModule is a module's repository from which versions are copied.
-type StoredModule struct {
-	Module     module.Address
-	Repository ociaddr.Repository
-	Store      repo.Reader
-}
-
-// Versions lists the versions, oldest first. It returns no versions if the repository does
-// not exist.
-func (s StoredModule) Versions(ctx context.Context) ([]provider.Version, error) {
-	tags, err := artifact.ListAnyTags(ctx, s.Store)
-	if err != nil {
-		return nil, &repo.RegistryError{Op: "list tags of", Repository: s.Repository, Err: err}
-	}
-	out := slices.Collect(maps.Keys(ociaddr.ModuleTags(tags)))
-	provider.SortVersions(out)
-	return out, nil
-}
-
-// read returns a version, and the bytes of its manifest. The error wraps
+// readModule returns a version of a module, and the bytes of its manifest. The error wraps
 // [origin.ErrVersionNotFound] if the version is not stored.
-func (s StoredModule) read(ctx context.Context, v provider.Version) (*artifact.Module, artifact.Blob, error) {
-	from := source{s.Repository, s.Store}
-	found, err := artifact.ReadModule(ctx, s.Store, s.Module, v)
+func (s Stored) readModule(ctx context.Context, v provider.Version) (*artifact.Module, artifact.Blob, error) {
+	a := s.Subject.(module.Address)
+	found, err := artifact.ReadModule(ctx, s.Store, a, v)
 	if errors.Is(err, errdef.ErrNotFound) {
-		return nil, artifact.Blob{}, hint.Wrap(fmt.Errorf("%s %s: %w in %s", s.Module, v, origin.ErrVersionNotFound, s.Repository), "push it there, or name a version that is there")
+		return nil, artifact.Blob{}, hint.Wrap(fmt.Errorf("%s %s: %w in %s", a, v, origin.ErrVersionNotFound, s.Repository), "push it there, or name a version that is there")
 	}
 	var data []byte
 	if err == nil {
@@ -59,11 +38,11 @@ func (s StoredModule) read(ctx context.Context, v provider.Version) (*artifact.M
 	}
 	switch {
 	case repo.IsUnusable(err):
-		return nil, artifact.Blob{}, hint.Wrap(fmt.Errorf("%s %s in %s: %w", s.Module, v, s.Repository, err), "this version cannot be copied: push it again with ocibridge module push")
+		return nil, artifact.Blob{}, hint.Wrap(fmt.Errorf("%s %s in %s: %w", a, v, s.Repository, err), "this version cannot be copied: push it again with ocibridge module push")
 	case err != nil:
-		return nil, artifact.Blob{}, from.failed(v, err)
+		return nil, artifact.Blob{}, s.failed(v, err)
 	}
-	found.Address, found.Version = s.Module, v // other tools do not record them
+	found.Address, found.Version = a, v // other tools do not record them
 	return found, artifact.Blob{Descriptor: repo.Plain(found.Manifest), Data: data}, nil
 }
 
@@ -74,17 +53,17 @@ func (s StoredModule) read(ctx context.Context, v provider.Version) (*artifact.M
 //
 // The errors are those of [Pusher.PushModule]. The copy is unchanged if the destination has
 // the same content, even under another manifest. CopyModule then copies no referrers to it.
-func (p *Pusher) CopyModule(ctx context.Context, from StoredModule, dest repo.Destination, v provider.Version) (*ModuleResult, error) {
-	w, err := p.newModuleCopy(ctx, from, dest, v)
+func (p *Pusher) CopyModule(ctx context.Context, from Stored, v provider.Version) (*ModuleResult, error) {
+	w, err := p.newModuleCopy(ctx, from, v)
 	if err != nil {
 		return nil, err
 	}
-	unlock, err := dest.LockFor(ctx, "copy of %s %s", from.Module, v)
+	unlock, err := w.Dest.LockFor(ctx, "copy of %s %s", from.Subject, v)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	ctx = repo.MayPush(ctx, dest.Repository)
+	ctx = repo.MayPush(ctx, w.Dest.Repository)
 	out, err := w.run(ctx)
 	if err != nil || p.o.WithoutReferrers || out.Digest != w.manifest.Descriptor.Digest.String() {
 		return out, err
@@ -104,8 +83,8 @@ func (p *Pusher) CopyModule(ctx context.Context, from StoredModule, dest repo.De
 // PlanCopyModule returns the result that [Pusher.CopyModule] would have, without the
 // referrers. It writes nothing. It reads the zips only to compare them, if they have no h1:
 // hashes.
-func (p *Pusher) PlanCopyModule(ctx context.Context, from StoredModule, dest repo.Destination, v provider.Version) (*ModuleResult, error) {
-	w, err := p.newModuleCopy(ctx, from, dest, v)
+func (p *Pusher) PlanCopyModule(ctx context.Context, from Stored, v provider.Version) (*ModuleResult, error) {
+	w, err := p.newModuleCopy(ctx, from, v)
 	if err != nil {
 		return nil, err
 	}
@@ -113,7 +92,7 @@ func (p *Pusher) PlanCopyModule(ctx context.Context, from StoredModule, dest rep
 	if err != nil || out.Status == Unchanged {
 		return out, err
 	}
-	exists, err := dest.Store.Exists(ctx, w.pkg.Layer())
+	exists, err := w.Dest.Store.Exists(ctx, w.pkg.Layer())
 	if err != nil {
 		return nil, w.Failed("look for the zip in", err)
 	}
@@ -121,8 +100,12 @@ func (p *Pusher) PlanCopyModule(ctx context.Context, from StoredModule, dest rep
 	return out, nil
 }
 
-func (p *Pusher) newModuleCopy(ctx context.Context, from StoredModule, dest repo.Destination, v provider.Version) (*modulePush, error) {
-	found, manifest, err := from.read(ctx, v)
+func (p *Pusher) newModuleCopy(ctx context.Context, from Stored, v provider.Version) (*modulePush, error) {
+	dest, err := p.o.Destination(ctx, from.Subject)
+	if err != nil {
+		return nil, err
+	}
+	found, manifest, err := from.readModule(ctx, v)
 	if err != nil {
 		return nil, err
 	}
@@ -131,7 +114,7 @@ func (p *Pusher) newModuleCopy(ctx context.Context, from StoredModule, dest repo
 		return nil, err
 	}
 	to := p.to(dest)
-	c := newCarrier(source{from.Repository, from.Store}, to, v)
+	c := newCarrier(from, to, v)
 	c.zip, c.help = found.Digest, "a module has a zip of at most 4 GiB, and 2,000 other parts of 1 GiB together: use the registry's own tools to copy this one"
 	return &modulePush{target: to, pkg: ModulePackage{Module: *found}, manifest: manifest, tag: tag, carrier: c}, nil
 }

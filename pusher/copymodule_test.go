@@ -24,19 +24,19 @@ import (
 
 // moduleSource returns the bench's repository as the source of copies, and gives the bench a new
 // registry, which is their destination.
-func (b *bench) moduleSource() pusher.StoredModule {
-	from := pusher.StoredModule{Module: pushbench.VPC, Repository: ociaddr.Repository{Registry: "source.test", Name: "acme/vpc"}, Store: b.Repo}
+func (b *bench) moduleSource() pusher.Stored {
+	from := pusher.Stored{Subject: pushbench.VPC, Repository: ociaddr.Repository{Registry: "source.test", Name: "acme/vpc"}, Store: b.Repo}
 	b.NewRegistry()
 	return from
 }
 
 // copyModule copies a version, and checks that a plan has the same status, tag and digest.
-func (b *bench) copyModule(from pusher.StoredModule, version string) (*pusher.ModuleResult, error) {
+func (b *bench) copyModule(from pusher.Stored, version string) (*pusher.ModuleResult, error) {
 	b.T.Helper()
 	v := provider.MustParseVersion(version)
 	p := pusher.New(b.Options)
-	planned, perr := p.PlanCopyModule(b.T.Context(), from, b.ModuleDestination(), v)
-	r, err := p.CopyModule(b.T.Context(), from, b.ModuleDestination(), v)
+	planned, perr := p.PlanCopyModule(b.T.Context(), from, v)
+	r, err := p.CopyModule(b.T.Context(), from, v)
 	if (perr == nil) != (err == nil) {
 		b.T.Errorf("the plan's error is %v, the copy's %v", perr, err)
 	} else if err == nil && (planned.Status != r.Status && r.Status != pusher.Completed || planned.Tag != r.Tag || planned.Digest != r.Digest || planned.Sent != r.Sent) {
@@ -194,7 +194,7 @@ func TestCopyModuleRefuses(t *testing.T) {
 				v = provider.MustParseVersion(tc.version)
 			}
 			b.Registry.Reset()
-			_, err := pusher.New(b.Options).CopyModule(t.Context(), from, b.ModuleDestination(), v)
+			_, err := pusher.New(b.Options).CopyModule(t.Context(), from, v)
 			if !errors.Is(err, tc.want) || (tc.want != artifact.ErrDamaged && hint.Of(err) == "") {
 				t.Errorf("%v, hint %q, want %v", err, hint.Of(err), tc.want)
 			}

@@ -13,11 +13,11 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/registries/registry"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/pgp"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/pushbench"
 	"github.com/ocibridge/ocibridge/ociaddr"
-	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
 	"github.com/ocibridge/ocibridge/pusher/repo"
 	"github.com/ocibridge/ocibridge/trust"
@@ -103,7 +103,7 @@ func TestImmutableTagsAndAPushThatWasEnded(t *testing.T) {
 	defer cancel()
 	ended := &endedAt{Store: registry.Repository{Repository: b.Repo}, tag: "1.0.0", cancel: cancel}
 	o := b.Options
-	o.Destination = func(context.Context, provider.Address) (repo.Destination, error) {
+	o.Destination = func(context.Context, subject.Address) (repo.Destination, error) {
 		return repo.Destination{Repository: ociaddr.Repository{Registry: "registry.test", Name: "acme/widget"}, Store: ended}, nil
 	}
 	if _, err := pusher.New(o).Push(ctx, r); err == nil || b.Tagged() != nil {

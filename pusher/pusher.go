@@ -32,7 +32,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/ocibridge/ocibridge/artifact"
-	"github.com/ocibridge/ocibridge/module"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher/repo"
 	"github.com/ocibridge/ocibridge/trust"
@@ -44,10 +44,8 @@ const DefaultJobs = 4
 
 // Options configure a [Pusher].
 type Options struct {
-	// Destination returns the repository of a provider.
-	Destination func(context.Context, provider.Address) (repo.Destination, error)
-	// ModuleDestination returns the repository of a module. Only a [Remover] calls it.
-	ModuleDestination func(context.Context, module.Address) (repo.Destination, error)
+	// Destination returns the repository of a provider or a module. [Pusher.PushModule] does not call it.
+	Destination func(context.Context, subject.Address) (repo.Destination, error)
 	// Policy returns the policy for a provider's releases. Nil: each release must be signed.
 	Policy func(provider.Address) trust.Policy
 	// Jobs is the maximum number of packages that all pushes of the Pusher together store

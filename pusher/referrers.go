@@ -84,7 +84,7 @@ func (c *referrersCopy) run(ctx context.Context) (total, sent int, err error) {
 
 // attachedTags returns those tags of a repository that contain the digest of a subject. It
 // lists the tags once for all versions. If that fails, the next version lists them again.
-func (p *Pusher) attachedTags(ctx context.Context, from source) ([]ociaddr.Tag, error) {
+func (p *Pusher) attachedTags(ctx context.Context, from Stored) ([]ociaddr.Tag, error) {
 	list, _ := p.attached.LoadOrStore(from.Repository, sync.OnceValues(func() ([]ociaddr.Tag, error) {
 		tags, err := artifact.ListAnyTags(ctx, from.Store)
 		if err != nil {

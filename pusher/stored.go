@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
@@ -21,11 +23,11 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// Stored is a provider's repository that serves as the origin of pushes to other
-// repositories. It offers each stored version as a release whose claims come from the stored
+// Stored is a repository of a provider or a module from which versions are copied. For a
+// provider, it offers each stored version as a release whose claims come from the stored
 // evidence. A push verifies this release in the same way as a release from the publisher.
 type Stored struct {
-	Provider   provider.Address
+	Subject    subject.Address
 	Repository ociaddr.Repository
 	Store      repo.Reader
 }
@@ -41,8 +43,11 @@ func (s Stored) Versions(ctx context.Context) ([]provider.Version, error) {
 	if err != nil {
 		return nil, &repo.RegistryError{Op: "list tags of", Repository: s.Repository, Err: err}
 	}
-	return ociaddr.Versions(tags), nil
+	return slices.SortedFunc(maps.Keys(ociaddr.TagsOf(s.Subject, tags)), provider.Version.Compare), nil
 }
+
+// provider returns the provider. The subject must be one.
+func (s Stored) provider() provider.Address { return s.Subject.(provider.Address) }
 
 // Release returns a version with the wanted platforms, or with all platforms if want is
 // empty. The error wraps [origin.ErrVersionNotFound] if the version is not stored, and
@@ -74,12 +79,12 @@ func (s Stored) release(ctx context.Context, v provider.Version, want []provider
 
 // find reads a version.
 func (s Stored) find(ctx context.Context, v provider.Version) (*artifact.Version, error) {
-	found, err := artifact.ReadAvailable(ctx, s.Store, s.Provider, v)
+	found, err := artifact.ReadAvailable(ctx, s.Store, s.provider(), v)
 	switch {
 	case errors.Is(err, errdef.ErrNotFound):
-		return nil, hint.Wrap(fmt.Errorf("%s %s: %w in %s", s.Provider, v, origin.ErrVersionNotFound, s.Repository), "push it there, or name a version that is there")
+		return nil, hint.Wrap(fmt.Errorf("%s %s: %w in %s", s.Subject, v, origin.ErrVersionNotFound, s.Repository), "push it there, or name a version that is there")
 	case repo.IsUnusable(err):
-		return nil, hint.Wrap(fmt.Errorf("%s %s in %s: %w", s.Provider, v, s.Repository, err), "this version cannot be copied: push it again from its origin")
+		return nil, hint.Wrap(fmt.Errorf("%s %s in %s: %w", s.Subject, v, s.Repository, err), "this version cannot be copied: push it again from its origin")
 	case err != nil:
 		return nil, s.failed(v, err)
 	}
@@ -92,7 +97,7 @@ func (s Stored) releaseOf(ctx context.Context, found *artifact.Version, v provid
 	if err != nil {
 		return nil, err
 	}
-	r := &origin.Release{Origin: storedOrigin, Protocols: found.Protocols, Claims: trust.Claims{Provider: s.Provider, Version: v}}
+	r := &origin.Release{Origin: storedOrigin, Protocols: found.Protocols, Claims: trust.Claims{Provider: s.provider(), Version: v}}
 	for _, m := range found.Missing {
 		if len(want) == 0 || slices.Contains(want, m.Platform) {
 			r.Lost = append(r.Lost, m.Platform)
@@ -113,19 +118,9 @@ func (s Stored) releaseOf(ctx context.Context, found *artifact.Version, v provid
 	return r, nil
 }
 
-// source is a repository that copies read.
-type source struct {
-	Repository ociaddr.Repository
-	Store      repo.Reader
-}
-
-func (s Stored) source() source { return source{s.Repository, s.Store} }
-
-func (s source) failed(v provider.Version, err error) error {
+func (s Stored) failed(v provider.Version, err error) error {
 	return &repo.RegistryError{Op: "read " + v.String() + " in", Repository: s.Repository, Err: err}
 }
-
-func (s Stored) failed(v provider.Version, err error) error { return s.source().failed(v, err) }
 
 const helpLost = "push the version again from its origin, with --force, or copy it from a registry that has it whole"
 
@@ -141,18 +136,18 @@ func (r *Result) LostError() error {
 // manifests are missing, unless no package is left.
 func (s Stored) choose(v provider.Version, found *artifact.Version, want []provider.Platform) ([]artifact.Package, error) {
 	if len(found.Packages) == 0 {
-		return nil, hint.Wrap(fmt.Errorf("%s %s in %s: %w", s.Provider, v, s.Repository, artifact.ErrNotProvider), "it has no package for a platform that clients run on")
+		return nil, hint.Wrap(fmt.Errorf("%s %s in %s: %w", s.Subject, v, s.Repository, artifact.ErrNotProvider), "it has no package for a platform that clients run on")
 	}
 	missing := 0
 	for _, p := range want {
 		if m, ok := found.MissingFor(p); ok {
 			if missing++; missing == len(want) {
-				return nil, hint.Wrap(fmt.Errorf("%s %s in %s: %w", s.Provider, v, s.Repository, m.Err()), helpLost)
+				return nil, hint.Wrap(fmt.Errorf("%s %s in %s: %w", s.Subject, v, s.Repository, m.Err()), helpLost)
 			}
 			continue
 		}
 		if repo.Find(found.Packages, p) == nil {
-			return nil, hint.Wrap(fmt.Errorf("%s %s for %s: %w in %s", s.Provider, v, p, origin.ErrPlatformNotFound, s.Repository), "it is there for %s", repo.JoinPlatforms(found.Packages))
+			return nil, hint.Wrap(fmt.Errorf("%s %s for %s: %w in %s", s.Subject, v, p, origin.ErrPlatformNotFound, s.Repository), "it is there for %s", repo.JoinPlatforms(found.Packages))
 		}
 	}
 	if len(want) == 0 {
@@ -167,17 +162,17 @@ func (s Stored) claim(ctx context.Context, r *origin.Release, found *artifact.Ve
 	e, err := artifact.ReadEvidence(ctx, s.Store, *found.Evidence)
 	switch {
 	case repo.IsUnusable(err):
-		return hint.Wrap(fmt.Errorf("%s %s in %s: %w", s.Provider, r.Version(), s.Repository, err), "push it again from its origin: --force replaces what is there")
+		return hint.Wrap(fmt.Errorf("%s %s in %s: %w", s.Subject, r.Version(), s.Repository, err), "push it again from its origin: --force replaces what is there")
 	case err != nil:
 		return s.failed(r.Version(), err)
 	}
 	keys, err := trust.ParseSigningKeys(e.SigningKeys)
 	if err != nil {
-		return fmt.Errorf("%s %s: evidence: %w: %w", s.Provider, r.Version(), trust.ErrSignature, err)
+		return fmt.Errorf("%s %s: evidence: %w: %w", s.Subject, r.Version(), trust.ErrSignature, err)
 	}
 	r.Claims.SHA256SUMS, r.Claims.Signature, r.Claims.SigningKeys, r.Claims.Keys = e.SHA256SUMS, e.Signature, e.SigningKeys, keys
 	r.Origin, r.About = e.Record.Origin, e.Record.About
-	r.Claims.FromRegistry = e.Record.Origin == s.Provider.Hostname()
+	r.Claims.FromRegistry = e.Record.Origin == s.Subject.Hostname()
 	if e.Record.Protocols != nil {
 		r.Protocols = e.Record.Protocols
 	}
@@ -215,7 +210,7 @@ func signedNames(ctx context.Context, c trust.Claims, packages []artifact.Packag
 // file name in the stored annotation. It could be the name of another provider's package, which is
 // also validly signed.
 func (s Stored) offer(r *origin.Release, p artifact.Package, names map[provider.Platform]string) origin.Package {
-	standard := provider.PackageFilename(s.Provider, r.Version(), p.Platform)
+	standard := provider.PackageFilename(s.provider(), r.Version(), p.Platform)
 	name := p.Filename
 	if len(r.Claims.Keys) > 0 {
 		name = cmp.Or(names[p.Platform], standard)

@@ -21,6 +21,7 @@ import (
 	"oras.land/oras-go/v2/registry/remote"
 
 	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/registries/registry"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/pushbench"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/recorder"
@@ -281,7 +282,7 @@ func (b *bench) elsewhere() (*realorigin.Release, *remote.Repository) {
 	}
 	elsewhere.PlainHTTP, elsewhere.Client = true, b.Repo.Client
 	destination := b.Options.Destination
-	b.Options.Destination = func(ctx context.Context, a provider.Address) (repo.Destination, error) {
+	b.Options.Destination = func(ctx context.Context, a subject.Address) (repo.Destination, error) {
 		if a != address {
 			return destination(ctx, a)
 		}
@@ -311,7 +312,7 @@ func TestMount(t *testing.T) {
 			b := newBench(t)
 			r, other := b.elsewhere()
 			destination := b.Options.Destination
-			b.Options.Destination = func(ctx context.Context, a provider.Address) (repo.Destination, error) {
+			b.Options.Destination = func(ctx context.Context, a subject.Address) (repo.Destination, error) {
 				d, err := destination(ctx, a)
 				d.Sibling = tc.sibling
 				return d, err
@@ -368,7 +369,7 @@ func TestMountOfOneAbsentPackage(t *testing.T) {
 	r, _ := b.elsewhere()
 	destination := b.Options.Destination
 	b.Options.Jobs = 1
-	b.Options.Destination = func(ctx context.Context, a provider.Address) (repo.Destination, error) {
+	b.Options.Destination = func(ctx context.Context, a subject.Address) (repo.Destination, error) {
 		d, err := destination(ctx, a)
 		d.Sibling = "acme/widget"
 		return d, err
@@ -569,7 +570,7 @@ func TestStagesSayWhatWasSent(t *testing.T) {
 	b.Options.Force = false
 	other, _ := b.elsewhere()
 	destination := b.Options.Destination
-	b.Options.Destination = func(ctx context.Context, a provider.Address) (repo.Destination, error) {
+	b.Options.Destination = func(ctx context.Context, a subject.Address) (repo.Destination, error) {
 		d, err := destination(ctx, a)
 		d.Sibling = "acme/widget"
 		return d, err

@@ -13,10 +13,10 @@ import (
 	"github.com/ocibridge/ocibridge/internal/app/config"
 	"github.com/ocibridge/ocibridge/internal/app/transfer"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/clients/cliconfig"
 	"github.com/ocibridge/ocibridge/internal/registries/query"
 	"github.com/ocibridge/ocibridge/internal/registries/registry"
-	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
 	"github.com/ocibridge/ocibridge/trust"
@@ -168,19 +168,15 @@ func (f *copyFlags) plan(args []string, rules trust.Rules) (*transfer.Copy, erro
 	}
 	constraints := false
 	for _, s := range args {
-		p, m, err := query.ParseEither(s)
+		q, err := query.ParseEither(s)
 		if err != nil {
 			return nil, err
 		}
-		if m != nil {
-			c.Modules = append(c.Modules, *m)
-		} else {
-			c.Queries = append(c.Queries, *p)
+		if c.To.Kind == transfer.Mirror && q.Address.Kind() == subject.Module {
+			return nil, hint.New(fmt.Sprintf("%s cannot go to --to %s: a mirror folder has no modules", q.Address, c.To), "copy modules to a registry or a bundle")
 		}
-		constraints = constraints || p != nil && !p.Versions.IsZero() || m != nil && !m.Versions.IsZero()
-	}
-	if c.To.Kind == transfer.Mirror && len(c.Modules) > 0 {
-		return nil, hint.New(fmt.Sprintf("%s cannot go to --to %s: a mirror folder has no modules", c.Modules[0].Address, c.To), "copy modules to a registry or a bundle")
+		c.Queries = append(c.Queries, q)
+		constraints = constraints || !q.Versions.IsZero()
 	}
 	if f.all && !constraints {
 		return nil, hint.New("--all goes with PROVIDER@CONSTRAINT or MODULE@CONSTRAINT", "without a constraint, every version is copied anyway")
@@ -196,11 +192,11 @@ func (f *copyFlags) copy(ctx context.Context, s settings, c *transfer.Copy, stdo
 	progress.onlyChanges = true
 	defer progress.Close()
 	c.Progress, c.Configured = progress, s.configured()
-	c.Open = func(at transfer.Location, providers []provider.Address, modules []module.Address) (*registry.Repositories, error) {
+	c.Open = func(at transfer.Location, of []subject.Address) (*registry.Repositories, error) {
 		if len(c.Queries) == 0 && at.Kind == transfer.Template && isModuleTemplate(at.Name) {
-			providers = nil
+			of = slices.DeleteFunc(of, func(a subject.Address) bool { return a.Kind() == subject.Provider })
 		}
-		return f.openAt(s, at, providers, modules, f.log.open(stderr))
+		return f.openAt(s, at, of, f.log.open(stderr))
 	}
 	if f.dryRun {
 		c.Progress = planned{progress}
@@ -253,7 +249,7 @@ func (p planned) DoneModule(r *pusher.ModuleResult) { p.warnOfModule(r) }
 
 // openAt opens the registry at a location. It uses the configured templates only if the
 // location is the configured registry.
-func (f *copyFlags) openAt(s settings, at transfer.Location, providers []provider.Address, modules []module.Address, log *slog.Logger) (*registry.Repositories, error) {
+func (f *copyFlags) openAt(s settings, at transfer.Location, of []subject.Address, log *slog.Logger) (*registry.Repositories, error) {
 	flags := f.registryFlags
 	flags.ignoresVariables = at.Kind == transfer.Template || at.Kind == transfer.Embedded
 	switch at.Kind {
@@ -264,5 +260,5 @@ func (f *copyFlags) openAt(s settings, at transfer.Location, providers []provide
 		flags.template, flags.include, flags.exclude = "", nil, nil
 		s = settings{file: &config.Config{}, cli: &cliconfig.Config{}}
 	}
-	return flags.openFor(s, providers, modules, log)
+	return flags.openFor(s, of, log)
 }

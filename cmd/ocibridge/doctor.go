@@ -193,16 +193,12 @@ func (f *doctorFlags) examine(ctx context.Context, s settings, what examined, st
 		r, err := examineGateway(ctx, s, f.url, what)
 		return []*doctor.Report{r}, err
 	}
-	var providers []provider.Address
-	var modules []module.Address
-	switch a := what.of.(type) {
-	case provider.Address:
-		providers = append(providers, a)
-	case module.Address:
-		modules = append(modules, a)
+	var named []subject.Address
+	if what.of != nil {
+		named = append(named, what.of)
 	}
 	f.reads = !f.write
-	back, err := f.openFor(s, providers, modules, f.log.open(stderr))
+	back, err := f.openFor(s, named, f.log.open(stderr))
 	if err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ocibridge/ocibridge/internal/app/transfer"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/registries/embedded"
 	"github.com/ocibridge/ocibridge/internal/registries/registry"
 	"github.com/ocibridge/ocibridge/ociaddr"
@@ -115,7 +116,7 @@ func expiredVersion(back *registry.Repositories, e embedded.Expired) (provider.A
 
 // newExpiredRemover returns a remover that takes no lock, because gc has locked out all writers.
 func newExpiredRemover(back *registry.Repositories) *reconcile.Remover {
-	unlocked := func(ctx context.Context, a provider.Address) (repo.Destination, error) {
+	unlocked := func(ctx context.Context, a subject.Address) (repo.Destination, error) {
 		d, err := transfer.Destination(back)(ctx, a)
 		d.Lock = nil
 		return d, err
@@ -129,7 +130,7 @@ func removeExpired(ctx context.Context, back *registry.Repositories, remover *re
 	if err != nil {
 		return err
 	}
-	plan, err := remover.Plan(ctx, []reconcile.RemoveRequest{{Provider: a, Version: v}})
+	plan, err := remover.Plan(ctx, []reconcile.RemoveRequest{{Subject: a, Version: v}})
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/registries/registry"
 	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/provider"
@@ -91,7 +92,17 @@ func isModuleTemplate(template string) bool {
 // it is for providers. The variables OCIBRIDGE_TEMPLATE and OCIBRIDGE_MODULE_TEMPLATE are for one kind each, and count only
 // if this kind is needed: a template of one kind hides the embedded registry of the other. The caller must close the
 // repositories.
-func (f *registryFlags) openFor(s settings, providers []provider.Address, modules []module.Address, log *slog.Logger) (*registry.Repositories, error) {
+func (f *registryFlags) openFor(s settings, of []subject.Address, log *slog.Logger) (*registry.Repositories, error) {
+	var providers []provider.Address
+	var modules []module.Address
+	for _, a := range of {
+		switch a := a.(type) {
+		case provider.Address:
+			providers = append(providers, a)
+		case module.Address:
+			modules = append(modules, a)
+		}
+	}
 	onlyModules := len(providers) == 0 && len(modules) > 0
 	fromVariable := !f.ignoresVariables && f.template == os.Getenv(variablePrefix+"TEMPLATE")
 	ofProviders, ofModules := *f, ""

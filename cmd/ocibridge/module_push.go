@@ -145,7 +145,7 @@ func (f *modulePushFlags) push(ctx context.Context, s settings, p *modulePushPla
 		return nil, err
 	}
 	defer repos.Close()
-	dest, err := transfer.ModuleDestination(ctx, repos, p.module)
+	dest, err := transfer.Destination(repos)(ctx, p.module)
 	if err != nil {
 		return nil, err
 	}

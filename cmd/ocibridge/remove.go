@@ -11,13 +11,12 @@ import (
 
 	"github.com/ocibridge/ocibridge/internal/app/transfer"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/registries/query"
 	"github.com/ocibridge/ocibridge/internal/registries/registry"
-	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
 	"github.com/ocibridge/ocibridge/pusher/reconcile"
-	"github.com/ocibridge/ocibridge/pusher/repo"
 )
 
 const removeExamples = `  # print what would be removed
@@ -108,7 +107,7 @@ func (f *removeFlags) run(cmd *cobra.Command, args []string) error {
 			err = failed(run.outcome.Failures)
 		}
 		if err == nil {
-			err = f.pending(len(run.plan.Removals)+len(run.plan.Modules) > 0)
+			err = f.pending(len(run.plan.Removals) > 0)
 		}
 		return run, err
 	}, func(*removeRun) any {
@@ -118,8 +117,7 @@ func (f *removeFlags) run(cmd *cobra.Command, args []string) error {
 
 // removeRequests are what the command line names.
 type removeRequests struct {
-	providers []query.Query[provider.Address]
-	modules   []query.Query[module.Address]
+	queries   []query.Query[subject.Address]
 	platforms []provider.Platform
 }
 
@@ -134,98 +132,59 @@ func (f *removeFlags) requests(args []string) (*removeRequests, error) {
 	}
 	out := &removeRequests{platforms: platforms}
 	for _, s := range args {
-		q, m, err := query.ParseEither(s)
-		switch {
+		q, err := query.ParseEither(s)
+		isModule := err == nil && q.Address.Kind() == subject.Module
+		switch list := "ocibridge list"; {
 		case err != nil:
 			return nil, err
-		case m != nil && len(platforms) > 0:
-			return nil, hint.New(fmt.Sprintf("%s is a module, and does not go with --platform", m.Address), "remove modules and platforms of providers by separate commands")
-		case m != nil:
-			err = hasVersion(m.Address, "ocibridge module list", m.Version, m.Versions)
-			out.modules = append(out.modules, *m)
-		default:
-			err = hasVersion(q.Address, "ocibridge list", q.Version, q.Versions)
-			out.providers = append(out.providers, *q)
+		case isModule && len(platforms) > 0:
+			return nil, hint.New(fmt.Sprintf("%s is a module, and does not go with --platform", q.Address), "remove modules and platforms of providers by separate commands")
+		case q.All():
+			if isModule {
+				list = "ocibridge module list"
+			}
+			return nil, hint.New(fmt.Sprintf("%s: no version given", q.Address), "name the versions: %s %s shows them", list, q.Address)
 		}
-		if err != nil {
-			return nil, err
+		out.queries = append(out.queries, q)
+	}
+	return out, nil
+}
+
+// resolve returns the versions to remove. For a constraint, these are the stored versions that match it. A constraint that
+// no stored version matches is an error.
+func (r *removeRequests) resolve(ctx context.Context, back *registry.Repositories) (out []reconcile.RemoveRequest, err error) {
+	for _, q := range r.queries {
+		versions := []provider.Version{q.Version}
+		if q.Version.IsZero() {
+			if versions, err = transfer.StoredVersions(ctx, back, q); err != nil {
+				return nil, err
+			}
+		}
+		for _, v := range versions {
+			if !slices.ContainsFunc(out, func(r reconcile.RemoveRequest) bool { return r.Subject == q.Address && r.Version == v }) {
+				out = append(out, reconcile.RemoveRequest{Subject: q.Address, Version: v, Platforms: r.platforms})
+			}
 		}
 	}
 	return out, nil
 }
 
-// hasVersion returns an error unless an argument names versions of what, which the given command lists.
-func hasVersion(what fmt.Stringer, list string, v provider.Version, set provider.VersionSet) error {
-	if v.IsZero() && set.IsZero() {
-		return hint.New(fmt.Sprintf("%s: no version given", what), "name the versions: %s %s shows them", list, what)
-	}
-	return nil
-}
-
-// resolve returns the versions to remove. For a constraint, these are the stored versions that match it. A constraint that
-// no stored version matches is an error.
-func (r *removeRequests) resolve(ctx context.Context, back *registry.Repositories) (providers []reconcile.RemoveRequest, modules []reconcile.RemoveModuleRequest, err error) {
-	for _, q := range r.providers {
-		versions := []provider.Version{q.Version}
-		if q.Version.IsZero() {
-			if versions, err = transfer.StoredVersions(ctx, back, q); err != nil {
-				return nil, nil, err
-			}
-		}
-		for _, v := range versions {
-			if !slices.ContainsFunc(providers, func(r reconcile.RemoveRequest) bool { return r.Provider == q.Address && r.Version == v }) {
-				providers = append(providers, reconcile.RemoveRequest{Provider: q.Address, Version: v, Platforms: r.platforms})
-			}
-		}
-	}
-	for _, q := range r.modules {
-		versions := []provider.Version{q.Version}
-		if q.Version.IsZero() {
-			if versions, err = transfer.StoredModuleVersions(ctx, back, q); err != nil {
-				return nil, nil, err
-			}
-		}
-		for _, v := range versions {
-			if request := (reconcile.RemoveModuleRequest{Module: q.Address, Version: v}); !slices.Contains(modules, request) {
-				modules = append(modules, request)
-			}
-		}
-	}
-	return providers, modules, nil
-}
-
 // remove shows the plan, which is the result of a dry run. Otherwise, remove then carries out the
 // plan and shows the outcome.
 func (f *removeFlags) remove(ctx context.Context, s settings, run *removeRun, requests *removeRequests, stdout, stderr io.Writer) error {
-	var providers []provider.Address
-	for _, q := range requests.providers {
-		providers = append(providers, q.Address)
-	}
-	var modules []module.Address
-	for _, q := range requests.modules {
-		modules = append(modules, q.Address)
-	}
-	back, err := f.openFor(s, providers, modules, f.log.open(stderr))
+	back, err := f.openFor(s, query.Addresses(requests.queries), f.log.open(stderr))
 	if err != nil {
 		return err
 	}
 	defer back.Close()
 	progress := f.progress(stdout, stderr)
 	defer progress.Close()
-	remover := reconcile.NewRemover(pusher.Options{
-		Destination: transfer.Destination(back), Jobs: int(f.jobs),
-		ModuleDestination: func(ctx context.Context, a module.Address) (repo.Destination, error) {
-			return transfer.ModuleDestination(ctx, back, a)
-		},
-	}, f.referrers)
-	versions, moduleVersions, err := requests.resolve(ctx, back)
+	remover := reconcile.NewRemover(pusher.Options{Destination: transfer.Destination(back), Jobs: int(f.jobs)}, f.referrers)
+	versions, err := requests.resolve(ctx, back)
 	if err != nil {
 		return transfer.Explain(back, err)
 	}
 	plan, err := remover.Plan(ctx, versions)
-	if err == nil {
-		err = remover.PlanModules(ctx, plan, moduleVersions)
-	}
 	if err != nil {
 		return transfer.Explain(back, err)
 	}
@@ -265,9 +224,13 @@ func explainAll(back *registry.Repositories, failures []reconcile.Failure) {
 // removed versions.
 func (s settings) storedAgain(removals []*reconcile.Removal) (out []string) {
 	for _, r := range removals {
+		a, ok := r.Subject.(provider.Address)
+		if !ok {
+			continue // no block selects modules, and no gateway stores them again
+		}
 		for _, p := range s.file.Providers {
 			switch {
-			case p.Address != r.Provider || !p.Versions.IsZero() && !p.Versions.Has(r.Version):
+			case p.Address != a || !p.Versions.IsZero() && !p.Versions.Has(r.Version):
 			case len(r.Left) == 0:
 				out = append(out, fmt.Sprintf("the provider block at %s selects %s: the next sync may store it again, unless versions excludes it (!= %[2]s)", p.Source, r.Version))
 			default: // versions would exclude the other platforms, too
@@ -277,8 +240,8 @@ func (s settings) storedAgain(removals []*reconcile.Removal) (out []string) {
 			}
 		}
 		pull := s.file.PullThrough
-		if pull != nil && pull.Enabled && pull.Selector.Selects(r.Provider) && (pull.Versions.IsZero() || pull.Versions.Has(r.Version)) && !s.denies(r) {
-			out = append(out, fmt.Sprintf("pull_through covers %s: the gateway stores %s again at its next request, unless deny names it", r.Provider, r.Version))
+		if pull != nil && pull.Enabled && pull.Selector.Selects(a) && (pull.Versions.IsZero() || pull.Versions.Has(r.Version)) && !s.denies(r) {
+			out = append(out, fmt.Sprintf("pull_through covers %s: the gateway stores %s again at its next request, unless deny names it", a, r.Version))
 		}
 	}
 	return out
@@ -296,6 +259,6 @@ func selected(block, platforms []provider.Platform) (out []provider.Platform) {
 
 // denies reports whether the gateway's configuration denies a removed version.
 func (s settings) denies(r *reconcile.Removal) bool {
-	_, denied := s.file.Gateway.Denies(r.Provider, r.Version)
+	_, denied := s.file.Gateway.Denies(r.Subject, r.Version)
 	return denied
 }

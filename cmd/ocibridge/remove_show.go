@@ -4,8 +4,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/registries/registry"
-	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/pusher/reconcile"
 )
 
@@ -14,26 +15,27 @@ import (
 func (p *progress) removals(print func(format string, args ...any), plan *reconcile.RemovePlan, referrers bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var last provider.Address
+	var last subject.Address
 	for _, r := range plan.Removals {
-		if r.Provider != last {
-			print("%s in %s", r.Provider, r.Repository)
-			last = r.Provider
+		if r.Subject != last {
+			print("%s in %s", r.Subject, r.Repository)
+			last = r.Subject
 		}
-		print("  - %s  %s, %s%s", r.Version, joined(r.Platforms, ", "), size(r.Size), keeps(r))
+		what := joined(r.Platforms, ", ")
+		if len(r.Tags) > 0 {
+			what = "tag " + joinedTags(r.Tags)
+		}
+		print("  - %s  %s, %s%s", r.Version, what, size(r.Size), keeps(r))
 		referrerLines(print, r.Referrers, referrers)
 	}
-	for i, r := range plan.Modules {
-		if i == 0 || r.Module != plan.Modules[i-1].Module {
-			print("%s in %s", r.Module, r.Repository)
-		}
-		var tags []string
-		for _, tag := range r.Tags {
-			tags = append(tags, string(tag))
-		}
-		print("  - %s  tag %s, %s", r.Version, strings.Join(tags, ", "), size(r.Size))
-		referrerLines(print, r.Referrers, referrers)
+}
+
+func joinedTags(tags []ociaddr.Tag) string {
+	var out []string
+	for _, t := range tags {
+		out = append(out, string(t))
 	}
+	return strings.Join(out, ", ")
 }
 
 // referrerLines prints a line for each referrer of a removed version.
@@ -68,13 +70,10 @@ func (p *progress) removed(out *reconcile.RemoveOutcome) {
 	defer p.mu.Unlock()
 	for _, r := range out.Removed {
 		if len(r.Left) > 0 {
-			p.result("%s %s: removed %s, %s%s", r.Provider, r.Version, joined(r.Platforms, ", "), size(r.Size), keeps(r))
+			p.result("%s %s: removed %s, %s%s", r.Subject, r.Version, joined(r.Platforms, ", "), size(r.Size), keeps(r))
 		} else {
-			p.result("%s %s: removed, %s", r.Provider, r.Version, size(r.Size))
+			p.result("%s %s: removed, %s", r.Subject, r.Version, size(r.Size))
 		}
-	}
-	for _, r := range out.Modules {
-		p.result("%s %s: removed, %s", r.Module, r.Version, size(r.Size))
 	}
 }
 
@@ -99,17 +98,28 @@ func (r *removeRun) document(dryRun bool) any {
 	if dryRun {
 		freeable = r.plan.Freeable()
 	}
+	plan, planModules := byKind(r.plan.Removals)
+	removed, removedModules := byKind(r.outcome.Removed)
 	return struct {
-		DryRun         bool                       `json:"dry_run"`
-		Plan           []*reconcile.Removal       `json:"plan"`
-		Removed        []*reconcile.Removal       `json:"removed"`
-		PlanModules    []*reconcile.ModuleRemoval `json:"plan_modules,omitempty"`
-		RemovedModules []*reconcile.ModuleRemoval `json:"removed_modules,omitempty"`
-		Freeable       int64                      `json:"freeable"` // in bytes
-		Warnings       []string                   `json:"warnings,omitempty"`
-		Failures       []failure                  `json:"failures"`
+		DryRun         bool                 `json:"dry_run"`
+		Plan           []*reconcile.Removal `json:"plan"`
+		Removed        []*reconcile.Removal `json:"removed"`
+		PlanModules    []*reconcile.Removal `json:"plan_modules,omitempty"`
+		RemovedModules []*reconcile.Removal `json:"removed_modules,omitempty"`
+		Freeable       int64                `json:"freeable"` // in bytes
+		Warnings       []string             `json:"warnings,omitempty"`
+		Failures       []failure            `json:"failures"`
 	}{
-		dryRun, orEmpty(r.plan.Removals), orEmpty(r.outcome.Removed), r.plan.Modules, r.outcome.Modules, freeable,
+		dryRun, plan, removed, planModules, removedModules, freeable,
 		slices.Concat(r.plan.Warnings, r.outcome.Warnings), failureDocuments(r.outcome.Failures),
 	}
+}
+
+// byKind splits removals into those of providers, which is never nil, and those of modules.
+func byKind(all []*reconcile.Removal) (providers, modules []*reconcile.Removal) {
+	of := map[subject.Kind][]*reconcile.Removal{}
+	for _, r := range all {
+		of[r.Subject.Kind()] = append(of[r.Subject.Kind()], r)
+	}
+	return orEmpty(of[subject.Provider]), of[subject.Module]
 }

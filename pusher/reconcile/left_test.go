@@ -14,6 +14,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/registries/registry"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/pushbench"
 	"github.com/ocibridge/ocibridge/ociaddr"
@@ -112,7 +113,7 @@ func (l lagging) Tags(ctx context.Context, last string, fn func([]string) error)
 
 func TestListThatLagsBehindAnnouncements(t *testing.T) {
 	b := newBench(t)
-	b.Options.Destination = func(context.Context, provider.Address) (repo.Destination, error) {
+	b.Options.Destination = func(context.Context, subject.Address) (repo.Destination, error) {
 		return pushbench.Destination(lagging{registry.Repository{Repository: b.Repo}}), nil
 	}
 	if _, err := b.Push("linux_amd64"); err != nil || b.Announcements() != 1 || b.LeftTags() != 0 {

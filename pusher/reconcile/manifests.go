@@ -17,7 +17,7 @@ import (
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/base/files"
 	"github.com/ocibridge/ocibridge/internal/base/privatefolder"
-	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/pusher/repo"
 )
 
@@ -173,8 +173,8 @@ func (c cachedStore) Fetch(ctx context.Context, desc ocispec.Descriptor) (io.Rea
 
 // fillCache wraps a function that returns destinations. The stores of the destinations then
 // cache every manifest that is pushed under a tag, because the next sync reads that manifest.
-func fillCache(destination func(context.Context, provider.Address) (repo.Destination, error), cache *manifestCache) func(context.Context, provider.Address) (repo.Destination, error) {
-	return func(ctx context.Context, a provider.Address) (repo.Destination, error) {
+func fillCache(destination func(context.Context, subject.Address) (repo.Destination, error), cache *manifestCache) func(context.Context, subject.Address) (repo.Destination, error) {
+	return func(ctx context.Context, a subject.Address) (repo.Destination, error) {
 		dest, err := destination(ctx, a)
 		if err == nil {
 			dest.Store = cacheFiller{dest.Store, cache}

@@ -12,7 +12,9 @@ import (
 	"oras.land/oras-go/v2/errdef"
 
 	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/base/document"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
@@ -20,30 +22,40 @@ import (
 	"github.com/ocibridge/ocibridge/pusher/repo"
 )
 
-// RemoveRequest names a version to remove.
+// RemoveRequest names a version of a provider or a module to remove.
 type RemoveRequest struct {
-	Provider  provider.Address
+	Subject   subject.Address
 	Version   provider.Version
 	Platforms []provider.Platform // empty: the whole version
 }
 
-// Removal is the removal of one version, or of some platforms of one version.
+// Removal is the removal of one version, or of some platforms of one version of a provider.
 type Removal struct {
-	Provider   provider.Address   `json:"provider"`
+	Subject    subject.Address    `json:"-"` // in JSON, under the word for its kind
 	Version    provider.Version   `json:"version"`
 	Repository ociaddr.Repository `json:"repository"`
+	Tags       []ociaddr.Tag      `json:"tags,omitempty"` // of a module's version, with and without a leading v
 	// Digest is the digest of the index that the version's tag names. It is "" if an earlier
-	// removal was interrupted after it had removed the tag.
+	// removal was interrupted after it had removed the tag. For a module, it is the digest of the
+	// manifest that clients get, and another tag of the version can name another manifest.
 	Digest    digest.Digest       `json:"digest,omitempty"`
-	Platforms []provider.Platform `json:"platforms"`
-	Left      []provider.Platform `json:"platforms_left"` // the platforms that the version keeps
-	Size      int64               `json:"size"`           // the total size of the removed packages in bytes
+	Platforms []provider.Platform `json:"platforms,omitzero"`      // of a provider
+	Left      []provider.Platform `json:"platforms_left,omitzero"` // the platforms that a provider's version keeps
+	Size      int64               `json:"size"`                    // the total size of the removed packages or zips in bytes
 	// Freeable is the part of Size that no tag of the repository reaches after the removal.
 	Freeable  int64      `json:"freeable"`
 	Referrers []Referrer `json:"referrers"`
 
-	found *artifact.Version   // what the tag names; nil if the tag is gone
-	noted []*artifact.Version // earlier indexes of the version, without a tag
+	found   *artifact.Version   // what the tag names; nil if the tag is gone
+	noted   []*artifact.Version // earlier indexes of the version, without a tag
+	modules []*artifact.Module  // what the tags of a module's version name
+	state   *repositoryState    // of a module
+}
+
+// MarshalJSON implements [json.Marshaler].
+func (r Removal) MarshalJSON() ([]byte, error) {
+	type others Removal
+	return document.Join(map[subject.Kind]subject.Address{r.Subject.Kind(): r.Subject}, others(r))
 }
 
 // Referrer is a manifest that another tool attached to a removed manifest.
@@ -56,10 +68,9 @@ type Referrer struct {
 	desc ocispec.Descriptor
 }
 
-// RemovePlan says what a [Remover] will remove. The removals are in the order of the requests.
+// RemovePlan says what a [Remover] will remove. The removals are in the order of the requests, those of modules last.
 type RemovePlan struct {
 	Removals []*Removal
-	Modules  []*ModuleRemoval // see [Remover.PlanModules]
 	Warnings []string
 	Failures []Failure
 
@@ -71,9 +82,6 @@ type RemovePlan struct {
 func (p *RemovePlan) Freeable() (out int64) {
 	for _, r := range p.Removals {
 		out += r.Freeable
-	}
-	for _, m := range p.Modules {
-		out += m.Freeable
 	}
 	return out
 }
@@ -88,7 +96,6 @@ func (p *RemovePlan) warnRefused(repository ociaddr.Repository, err error) {
 // RemoveOutcome says what a [Remover] removed.
 type RemoveOutcome struct {
 	Removed  []*Removal
-	Modules  []*ModuleRemoval
 	Warnings []string
 	Failures []Failure
 	Freeable int64 // see [RemovePlan.Freeable]
@@ -110,28 +117,33 @@ func NewRemover(o pusher.Options, referrers bool) *Remover {
 	return &Remover{NewSyncer(Options{Push: o, Prune: true}), referrers}
 }
 
-// Plan finds out what to remove, and changes nothing. A failure of one version or provider is
+// Plan finds out what to remove, and changes nothing. A failure of one version or repository is
 // recorded in the plan, and does not affect the others.
 func (r *Remover) Plan(ctx context.Context, requests []RemoveRequest) (*RemovePlan, error) {
 	plan := &RemovePlan{}
+	var modules []RemoveRequest
 	for i, first := range requests {
-		if slices.ContainsFunc(requests[:i], func(q RemoveRequest) bool { return q.Provider == first.Provider }) {
+		a, ok := first.Subject.(provider.Address)
+		if !ok {
+			modules = append(modules, first)
+		}
+		if !ok || slices.ContainsFunc(requests[:i], func(q RemoveRequest) bool { return q.Subject == a }) {
 			continue
 		}
-		of := slices.DeleteFunc(slices.Clone(requests), func(q RemoveRequest) bool { return q.Provider != first.Provider })
-		if err := r.planProvider(ctx, plan, of); err != nil {
+		of := slices.DeleteFunc(slices.Clone(requests), func(q RemoveRequest) bool { return q.Subject != a })
+		if err := r.planProvider(ctx, plan, a, of); err != nil {
 			if ctx.Err() != nil {
 				return nil, context.Cause(ctx)
 			}
-			plan.Failures = append(plan.Failures, Failure{Subject: first.Provider, Err: err})
+			plan.Failures = append(plan.Failures, Failure{Subject: a, Err: err})
 		}
 	}
-	return plan, nil
+	return plan, r.planModules(ctx, plan, modules)
 }
 
 // planProvider plans the removals from the repository of one provider.
-func (r *Remover) planProvider(ctx context.Context, plan *RemovePlan, requests []RemoveRequest) error {
-	state, err := r.syncer.repositoryState(ctx, requests[0].Provider)
+func (r *Remover) planProvider(ctx context.Context, plan *RemovePlan, a provider.Address, requests []RemoveRequest) error {
+	state, err := r.syncer.repositoryState(ctx, a)
 	if err != nil {
 		return err
 	}
@@ -147,7 +159,7 @@ func (r *Remover) planProvider(ctx context.Context, plan *RemovePlan, requests [
 			return context.Cause(ctx)
 		}
 		if err != nil {
-			plan.Failures = append(plan.Failures, Failure{Subject: q.Provider, Version: q.Version, Err: err})
+			plan.Failures = append(plan.Failures, Failure{Subject: a, Version: q.Version, Err: err})
 			continue
 		}
 		removals = append(removals, removal)
@@ -186,18 +198,18 @@ func (r *Remover) planVersion(ctx context.Context, state *repositoryState, repla
 	if err != nil {
 		return nil, err
 	}
-	out := &Removal{Provider: q.Provider, Version: q.Version, Repository: state.dest.Repository, found: found, Left: []provider.Platform{}, Referrers: []Referrer{}}
+	out := &Removal{Subject: q.Subject, Version: q.Version, Repository: state.dest.Repository, found: found, Platforms: []provider.Platform{}, Left: []provider.Platform{}, Referrers: []Referrer{}}
 	if out.noted, err = r.notedIndexes(ctx, state, replaced, found, q); err != nil {
 		return nil, err
 	}
 	if found == nil && (len(out.noted) == 0 || len(q.Platforms) > 0) {
-		return nil, hint.Wrap(fmt.Errorf("%s %s: %w in %s", q.Provider, q.Version, origin.ErrVersionNotFound, state.dest.Repository),
-			"ocibridge list %s shows the versions that are stored; if a removal was interrupted, the registry's garbage collection frees what it has left", q.Provider)
+		return nil, hint.Wrap(fmt.Errorf("%s %s: %w in %s", q.Subject, q.Version, origin.ErrVersionNotFound, state.dest.Repository),
+			"ocibridge list %s shows the versions that are stored; if a removal was interrupted, the registry's garbage collection frees what it has left", q.Subject)
 	}
 	if found != nil {
-		out.Digest, out.Platforms = found.Index.Digest, found.Platforms()
+		out.Digest, out.Platforms = found.Index.Digest, append(out.Platforms, found.Platforms()...)
 	} else {
-		out.Platforms = out.noted[0].Platforms()
+		out.Platforms = append(out.Platforms, out.noted[0].Platforms()...)
 	}
 	if len(q.Platforms) > 0 {
 		if err := out.keepOthers(q); err != nil {
@@ -218,11 +230,11 @@ func (r *Removal) keepOthers(q RemoveRequest) error {
 		stored = append(stored, v.Platforms()...)
 	}
 	if absent := without(q.Platforms, stored); len(absent) > 0 {
-		return hint.Wrap(fmt.Errorf("%s %s for %s: %w in %s", q.Provider, q.Version, absent[0], origin.ErrPlatformNotFound, r.Repository), "it is there for %s", repo.JoinPlatforms(r.found.Packages))
+		return hint.Wrap(fmt.Errorf("%s %s for %s: %w in %s", q.Subject, q.Version, absent[0], origin.ErrPlatformNotFound, r.Repository), "it is there for %s", repo.JoinPlatforms(r.found.Packages))
 	}
 	r.Left = without(r.Platforms, q.Platforms)
 	if r.Platforms = q.Platforms; len(r.Left) == 0 {
-		return hint.New(fmt.Sprintf("%s %s: no platform would be left", q.Provider, q.Version), "leave out --platform to remove the whole version")
+		return hint.New(fmt.Sprintf("%s %s: no platform would be left", q.Subject, q.Version), "leave out --platform to remove the whole version")
 	}
 	return nil
 }
@@ -233,7 +245,7 @@ func (r *Remover) read(ctx context.Context, state *repositoryState, q RemoveRequ
 	if len(q.Platforms) > 0 {
 		read = artifact.Read // the new index must have all other platforms
 	}
-	found, err := read(ctx, state.dest.Store, q.Provider, q.Version)
+	found, err := read(ctx, state.dest.Store, state.provider, q.Version)
 	tag := repo.TagOf(q.Version)
 	switch {
 	case errors.Is(err, errdef.ErrNotFound):
@@ -255,14 +267,14 @@ func (r *Remover) notedIndexes(ctx context.Context, state *repositoryState, repl
 		if noted.Version != q.Version || found != nil && found.Index.Digest == noted.Manifest.Digest {
 			continue
 		}
-		data, owned, err := artifact.IsOwned(ctx, state.dest.Store, noted, q.Provider)
+		data, owned, err := artifact.IsOwned(ctx, state.dest.Store, noted, state.provider)
 		if repo.IsGone(err) || err == nil && !owned {
 			continue
 		}
 		var version *artifact.Version
 		if err == nil {
 			index := artifact.Blob{Descriptor: noted.Manifest, Data: data}
-			version, err = artifact.ReadAvailable(ctx, singleManifest{state.dest.Store, index}, q.Provider, q.Version)
+			version, err = artifact.ReadAvailable(ctx, singleManifest{state.dest.Store, index}, state.provider, q.Version)
 		}
 		switch {
 		case err == nil:

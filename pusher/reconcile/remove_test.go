@@ -25,7 +25,7 @@ import (
 
 // removal is a request to remove a version of the widget, or some of its platforms.
 func removal(version string, platforms ...string) reconcile.RemoveRequest {
-	q := reconcile.RemoveRequest{Provider: pushbench.Widget, Version: provider.MustParseVersion(version)}
+	q := reconcile.RemoveRequest{Subject: pushbench.Widget, Version: provider.MustParseVersion(version)}
 	for _, p := range platforms {
 		q.Platforms = append(q.Platforms, provider.MustParsePlatform(p))
 	}

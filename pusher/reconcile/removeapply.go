@@ -25,7 +25,7 @@ func (r *Remover) Apply(ctx context.Context, plan *RemovePlan) (*RemoveOutcome, 
 		clock := outgoing.NewClock(r.syncer.o.Push.Now)
 		a := &removalRun{pruner: r.syncer.newPruner(state, did, clock), withReferrers: r.referrers}
 		for _, removal := range plan.Removals {
-			if removal.Provider == state.provider {
+			if removal.Subject == state.provider {
 				a.removals = append(a.removals, removal)
 			}
 		}
@@ -41,11 +41,14 @@ func (r *Remover) Apply(ctx context.Context, plan *RemovePlan) (*RemoveOutcome, 
 			return out, context.Cause(ctx)
 		}
 	}
-	for _, removal := range plan.Modules {
+	for _, removal := range plan.Removals {
+		if removal.modules == nil {
+			continue
+		}
 		if err := r.applyModule(ctx, removal, out); ctx.Err() != nil {
 			return out, context.Cause(ctx)
 		} else if err != nil {
-			out.Failures = append(out.Failures, Failure{Subject: removal.Module, Version: removal.Version, Err: err})
+			out.Failures = append(out.Failures, Failure{Subject: removal.Subject, Version: removal.Version, Err: err})
 		}
 	}
 	if w := repo.SummaryWarning(r.syncer.session.Summarize(ctx)); w != "" {
@@ -87,7 +90,7 @@ func (a *removalRun) run(ctx context.Context) error {
 			break
 		}
 		if err != nil {
-			a.out.Failures = append(a.out.Failures, Failure{Subject: removal.Provider, Version: removal.Version, Err: err})
+			a.out.Failures = append(a.out.Failures, Failure{Subject: removal.Subject, Version: removal.Version, Err: err})
 		}
 	}
 	if len(a.reduced) > 0 {
@@ -129,7 +132,7 @@ func (a *removalRun) note(ctx context.Context) {
 // removeTag removes the tag of a version or, for a removal of platforms, moves the tag to an
 // index without the platforms. It returns the indexes that have no tag then.
 func (a *removalRun) removeTag(ctx context.Context, removal *Removal) (gone []untagged, err error) {
-	step := Step{Step: pusher.Step{Provider: removal.Provider, Version: removal.Version, Platforms: removal.Platforms, Size: removal.Size}}
+	step := Step{Step: pusher.Step{Provider: a.state.provider, Version: removal.Version, Platforms: removal.Platforms, Size: removal.Size}}
 	switch {
 	case len(removal.Left) > 0:
 		return nil, a.removePlatforms(ctx, removal)
@@ -203,14 +206,14 @@ func (a *removalRun) reduce(ctx context.Context, removal *Removal) error {
 	if err := w.SendTag(ctx, "tag "+string(tag)+" in", index, string(tag), helpImmutableRemoval); err != nil {
 		return err
 	}
-	after, err := repo.ReadVersion(ctx, store, repository, removal.Provider, removal.Version)
+	after, err := repo.ReadVersion(ctx, store, repository, a.state.provider, removal.Version)
 	if err != nil {
 		return err
 	}
 	if after.Index.Digest != index.Descriptor.Digest {
 		return hint.New(fmt.Sprintf("%s:%s was pushed at the same time", repository, tag), "run it again once no push of the version runs")
 	}
-	a.session.NoteStored(removal.Provider, a.state.dest, removal.Version, after)
+	a.session.NoteStored(a.state.provider, a.state.dest, removal.Version, after)
 	a.replaced = append(a.replaced, artifact.Replaced{Manifest: repo.Plain(removal.found.Index), Version: removal.Version})
 	return nil
 }

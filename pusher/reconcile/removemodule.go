@@ -16,64 +16,41 @@ import (
 	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/origin"
-	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher/repo"
 )
 
-// RemoveModuleRequest names a version of a module to remove.
-type RemoveModuleRequest struct {
-	Module  module.Address
-	Version provider.Version
-}
-
-// ModuleRemoval is the removal of one version of a module.
-type ModuleRemoval struct {
-	Module     module.Address     `json:"module"`
-	Version    provider.Version   `json:"version"`
-	Repository ociaddr.Repository `json:"repository"`
-	Tags       []ociaddr.Tag      `json:"tags"` // with and without a leading v
-	// Digest is the digest of the manifest that clients get. Another tag of the version can
-	// name another manifest.
-	Digest digest.Digest `json:"digest"`
-	Size   int64         `json:"size"` // of the zips in bytes
-	// Freeable is the part of Size that no tag of the repository reaches after the removal.
-	Freeable  int64      `json:"freeable"`
-	Referrers []Referrer `json:"referrers"`
-
-	found []*artifact.Module // what the tags name
-	state *repositoryState
-}
-
-// PlanModules adds removals of modules to a plan, and changes nothing. A failure is recorded in
+// planModules adds removals of modules to a plan, and changes nothing. A failure is recorded in
 // the plan, and does not affect other versions.
-func (r *Remover) PlanModules(ctx context.Context, plan *RemovePlan, requests []RemoveModuleRequest) error {
+func (r *Remover) planModules(ctx context.Context, plan *RemovePlan, requests []RemoveRequest) error {
+	var removals []*Removal
 	for _, q := range requests {
 		removal, err := r.planModule(ctx, plan, q)
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case err != nil:
-			plan.Failures = append(plan.Failures, Failure{Subject: q.Module, Version: q.Version, Err: err})
+			plan.Failures = append(plan.Failures, Failure{Subject: q.Subject, Version: q.Version, Err: err})
 		default:
-			plan.Modules = append(plan.Modules, removal)
+			removals = append(removals, removal)
 		}
 	}
-	for _, removal := range plan.Modules {
+	for _, removal := range removals {
 		reached, err := r.modulePruner(removal, &Outcome{}).named(ctx, func(t ociaddr.Tag) bool {
-			return slices.ContainsFunc(plan.Modules, func(m *ModuleRemoval) bool {
+			return slices.ContainsFunc(removals, func(m *Removal) bool {
 				return m.Repository == removal.Repository && slices.Contains(m.Tags, t)
 			})
 		})
 		if err != nil {
 			return &repo.RegistryError{Op: "read tags of", Repository: removal.Repository, Err: err}
 		}
-		removal.Freeable = unreachedZips(removal.found, reached)
+		removal.Freeable = unreachedZips(removal.modules, reached)
 	}
+	plan.Removals = append(plan.Removals, removals...)
 	return nil
 }
 
-func (r *Remover) planModule(ctx context.Context, plan *RemovePlan, q RemoveModuleRequest) (*ModuleRemoval, error) {
-	dest, err := r.syncer.o.Push.ModuleDestination(ctx, q.Module)
+func (r *Remover) planModule(ctx context.Context, plan *RemovePlan, q RemoveRequest) (*Removal, error) {
+	dest, err := r.syncer.o.Push.Destination(ctx, q.Subject)
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +58,7 @@ func (r *Remover) planModule(ctx context.Context, plan *RemovePlan, q RemoveModu
 	if err != nil {
 		return nil, &repo.RegistryError{Op: "list tags of", Repository: dest.Repository, Err: err}
 	}
-	out := &ModuleRemoval{Module: q.Module, Version: q.Version, Repository: dest.Repository, Referrers: []Referrer{}, state: &repositoryState{dest: dest, tags: tags}}
+	out := &Removal{Subject: q.Subject, Version: q.Version, Repository: dest.Repository, Referrers: []Referrer{}, state: &repositoryState{dest: dest, tags: tags}}
 	for _, tag := range []ociaddr.Tag{repo.TagOf(q.Version), "v" + repo.TagOf(q.Version)} {
 		m, err := readTagged(ctx, dest, q, tag)
 		if err != nil {
@@ -91,17 +68,17 @@ func (r *Remover) planModule(ctx context.Context, plan *RemovePlan, q RemoveModu
 			continue
 		}
 		out.Tags = append(out.Tags, tag)
-		if !slices.ContainsFunc(out.found, func(o *artifact.Module) bool { return o.Manifest.Digest == m.Manifest.Digest }) {
-			out.found = append(out.found, m)
+		if !slices.ContainsFunc(out.modules, func(o *artifact.Module) bool { return o.Manifest.Digest == m.Manifest.Digest }) {
+			out.modules = append(out.modules, m)
 		}
 	}
-	if len(out.found) == 0 {
-		return nil, hint.Wrap(fmt.Errorf("%s %s: %w in %s", q.Module, q.Version, origin.ErrVersionNotFound, dest.Repository),
-			"ocibridge module list %s shows the versions that are stored", q.Module)
+	if len(out.modules) == 0 {
+		return nil, hint.Wrap(fmt.Errorf("%s %s: %w in %s", q.Subject, q.Version, origin.ErrVersionNotFound, dest.Repository),
+			"ocibridge module list %s shows the versions that are stored", q.Subject)
 	}
-	out.Digest, out.Size = out.found[0].Manifest.Digest, unreachedZips(out.found, map[digest.Digest]bool{})
+	out.Digest, out.Size = out.modules[0].Manifest.Digest, unreachedZips(out.modules, map[digest.Digest]bool{})
 	s := &referrerSearch{state: out.state, seen: map[digest.Digest]bool{}}
-	for _, m := range out.found {
+	for _, m := range out.modules {
 		s.add(m.Manifest, 0)
 	}
 	if err := s.run(ctx); err != nil {
@@ -114,8 +91,8 @@ func (r *Remover) planModule(ctx context.Context, plan *RemovePlan, q RemoveModu
 
 // readTagged returns the version of a module that a tag names. It returns nil if the tag does not
 // exist. A tag with a leading v that names something else is not a tag of the version.
-func readTagged(ctx context.Context, dest repo.Destination, q RemoveModuleRequest, tag ociaddr.Tag) (*artifact.Module, error) {
-	m, err := artifact.ReadModuleTag(ctx, dest.Store, q.Module, q.Version, tag)
+func readTagged(ctx context.Context, dest repo.Destination, q RemoveRequest, tag ociaddr.Tag) (*artifact.Module, error) {
+	m, err := artifact.ReadModuleTag(ctx, dest.Store, q.Subject.(module.Address), q.Version, tag)
 	switch {
 	case errors.Is(err, errdef.ErrNotFound), tag != repo.TagOf(q.Version) && artifact.IsContent(err):
 		return nil, nil
@@ -141,17 +118,17 @@ func unreachedZips(modules []*artifact.Module, reached map[digest.Digest]bool) (
 	return size
 }
 
-func (r *Remover) modulePruner(removal *ModuleRemoval, out *Outcome) *pruner {
+func (r *Remover) modulePruner(removal *Removal, out *Outcome) *pruner {
 	return r.syncer.newPruner(removal.state, out, outgoing.NewClock(r.syncer.o.Push.Now))
 }
 
 // applyModule removes a version of a module: its tags, its referrers if the Remover removes
 // them, and the manifests that no other tag names.
-func (r *Remover) applyModule(ctx context.Context, removal *ModuleRemoval, out *RemoveOutcome) error {
+func (r *Remover) applyModule(ctx context.Context, removal *Removal, out *RemoveOutcome) error {
 	did := &Outcome{}
 	p := r.modulePruner(removal, did)
 	defer func() { out.Warnings = append(out.Warnings, did.Warnings...) }()
-	unlock, err := removal.state.dest.LockFor(ctx, "removal of %s %s", removal.Module, removal.Version)
+	unlock, err := removal.state.dest.LockFor(ctx, "removal of %s %s", removal.Subject, removal.Version)
 	if err != nil {
 		return err
 	}
@@ -174,7 +151,7 @@ func (r *Remover) applyModule(ctx context.Context, removal *ModuleRemoval, out *
 		}
 	}
 	// 3. Delete the manifests.
-	for _, m := range removal.found {
+	for _, m := range removal.modules {
 		if err := p.deleteModule(ctx, removal, m.Manifest, named); err != nil {
 			return err
 		}
@@ -184,15 +161,15 @@ func (r *Remover) applyModule(ctx context.Context, removal *ModuleRemoval, out *
 			return err
 		}
 	}
-	out.Modules = append(out.Modules, removal)
-	out.Freeable += unreachedZips(removal.found, named)
+	out.Removed = append(out.Removed, removal)
+	out.Freeable += unreachedZips(removal.modules, named)
 	return nil
 }
 
 // referrersToRemove returns the referrers, at any depth, of manifests that no tag names.
-func (m *ModuleRemoval) referrersToRemove(named map[digest.Digest]bool) (out []Referrer) {
+func (m *Removal) referrersToRemove(named map[digest.Digest]bool) (out []Referrer) {
 	stays := map[digest.Digest]bool{}
-	for _, f := range m.found {
+	for _, f := range m.modules {
 		stays[f.Manifest.Digest] = named[f.Manifest.Digest]
 	}
 	for _, r := range m.Referrers { // a referrer follows its subject
@@ -204,7 +181,7 @@ func (m *ModuleRemoval) referrersToRemove(named map[digest.Digest]bool) (out []R
 }
 
 // untagModule removes a tag, unless it was moved since the plan was made.
-func (p *pruner) untagModule(ctx context.Context, removal *ModuleRemoval, tag ociaddr.Tag) error {
+func (p *pruner) untagModule(ctx context.Context, removal *Removal, tag ociaddr.Tag) error {
 	store := p.state.dest.Store
 	there, err := artifact.Resolve(ctx, store, string(tag))
 	switch {
@@ -212,7 +189,7 @@ func (p *pruner) untagModule(ctx context.Context, removal *ModuleRemoval, tag oc
 		return nil // another removal was faster
 	case err != nil:
 		return p.registryError("read "+string(tag)+" in", err)
-	case !slices.ContainsFunc(removal.found, func(m *artifact.Module) bool { return m.Manifest.Digest == there.Digest }):
+	case !slices.ContainsFunc(removal.modules, func(m *artifact.Module) bool { return m.Manifest.Digest == there.Digest }):
 		return hint.New(fmt.Sprintf("%s:%s has changed since the plan was made; it is left", removal.Repository, tag), "run it again")
 	}
 	err = store.Untag(ctx, string(tag))
@@ -226,7 +203,7 @@ func (p *pruner) untagModule(ctx context.Context, removal *ModuleRemoval, tag oc
 }
 
 // deleteModule deletes the manifest of a module, unless another tag names it.
-func (p *pruner) deleteModule(ctx context.Context, removal *ModuleRemoval, manifest ocispec.Descriptor, named map[digest.Digest]bool) error {
+func (p *pruner) deleteModule(ctx context.Context, removal *Removal, manifest ocispec.Descriptor, named map[digest.Digest]bool) error {
 	tied := len(p.tiedTags) > 0
 	if named[manifest.Digest] {
 		if tied {

@@ -1,7 +1,6 @@
 package reconcile_test
 
 import (
-	"context"
 	"errors"
 	"net/http"
 	"slices"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/ocibridge/ocibridge/internal/test/testkit/pushbench"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/recorder"
-	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
@@ -22,12 +20,10 @@ import (
 // removeModule plans and carries out the removal of version 1.0.0 of the module.
 func (b *bench) removeModule(referrers bool) (*reconcile.RemovePlan, *reconcile.RemoveOutcome) {
 	b.T.Helper()
-	o := b.Options
-	o.ModuleDestination = func(context.Context, module.Address) (repo.Destination, error) { return b.ModuleDestination(), nil }
-	r := reconcile.NewRemover(o, referrers)
-	plan := &reconcile.RemovePlan{}
+	r := reconcile.NewRemover(b.Options, referrers)
 	b.Registry.Reset()
-	if err := r.PlanModules(b.T.Context(), plan, []reconcile.RemoveModuleRequest{{Module: pushbench.VPC, Version: provider.MustParseVersion("1.0.0")}}); err != nil {
+	plan, err := r.Plan(b.T.Context(), []reconcile.RemoveRequest{{Subject: pushbench.VPC, Version: provider.MustParseVersion("1.0.0")}})
+	if err != nil {
 		b.T.Fatal(err)
 	}
 	if n := b.Registry.Count(recorder.Writes()); n != 0 {
@@ -74,10 +70,10 @@ func TestRemoveModule(t *testing.T) {
 				}
 			}
 			plan, out := b.removeModule(tc.referrers)
-			if len(out.Failures) > 0 || len(plan.Modules) != 1 || len(out.Modules) != 1 {
+			if len(out.Failures) > 0 || len(plan.Removals) != 1 || len(out.Removed) != 1 {
 				t.Fatalf("%+v, %+v", plan, out)
 			}
-			r := plan.Modules[0]
+			r := plan.Removals[0]
 			if !slices.Equal(r.Tags, []ociaddr.Tag{"1.0.0", "v1.0.0"}) || r.Digest != m.Manifest.Digest || len(r.Referrers) != 1 || r.Referrers[0].Digest != sbom.Digest || r.Size != m.Size {
 				t.Errorf("%+v", r)
 			}

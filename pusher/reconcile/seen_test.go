@@ -183,7 +183,7 @@ func TestCopyLeavesTheState(t *testing.T) {
 	b := newSyncBench(t, "1.0.0")
 	b.want.Cooldown = time.Hour
 	b.mustSync("+1.0.0")
-	from := pusher.Stored{Provider: pushbench.Widget, Repository: pushbench.Destination(registry.Repository{Repository: b.Repo}).Repository, Store: b.Repo}
+	from := pusher.Stored{Subject: pushbench.Widget, Repository: pushbench.Destination(registry.Repository{Repository: b.Repo}).Repository, Store: b.Repo}
 	if b.State() == nil {
 		t.Fatal("there is no state to copy")
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/registries/registry"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/pushbench"
 	"github.com/ocibridge/ocibridge/ociaddr"
@@ -38,7 +39,7 @@ func newSyncBench(t *testing.T, versions ...string) *syncBench {
 	b.offer(versions...)
 	b.want = reconcile.Want{Provider: pushbench.Widget, Source: b.Client}
 	push := b.bench.Options
-	push.Destination = func(context.Context, provider.Address) (repo.Destination, error) {
+	push.Destination = func(context.Context, subject.Address) (repo.Destination, error) {
 		return repo.Destination{Repository: ociaddr.Repository{Registry: "registry.test", Name: "acme/widget"}, Store: registry.Repository{Repository: b.Repo}}, nil
 	}
 	push.Now = func() time.Time { return b.now }

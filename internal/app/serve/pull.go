@@ -12,6 +12,7 @@ import (
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/app/config"
 	"github.com/ocibridge/ocibridge/internal/app/transfer"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/origins/pull"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/origin"
@@ -88,7 +89,7 @@ func (s *site) newPuller(p *pullRules) (*pull.Puller, error) {
 
 // pullDestination returns the repository of a provider, in which pull-through marks the versions
 // that it stores.
-func (s *site) pullDestination(ctx context.Context, a provider.Address) (repo.Destination, error) {
+func (s *site) pullDestination(ctx context.Context, a subject.Address) (repo.Destination, error) {
 	d, err := transfer.Destination(s.repositories)(ctx, a)
 	if registry := s.repositories.Embedded; registry != nil {
 		d.Mark = func(tag ociaddr.Tag, before, after digest.Digest) error {

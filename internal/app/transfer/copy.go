@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"sync"
 
 	"oras.land/oras-go/v2/errdef"
@@ -13,7 +14,6 @@ import (
 	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/registries/query"
 	"github.com/ocibridge/ocibridge/internal/registries/registry"
-	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
@@ -26,10 +26,9 @@ import (
 type Copy struct {
 	From, To Location
 	Since    Location // what the destination of a bundle has, so that To can omit it; zero: nothing
-	// Queries and Modules are the versions of providers and modules to copy. If both are empty,
-	// the copy includes all versions.
-	Queries   []query.Query[provider.Address]
-	Modules   []query.Query[module.Address]
+	// Queries are the versions of providers and modules to copy. If there are none, the copy
+	// includes all versions.
+	Queries   []query.Query[subject.Address]
 	All       bool // copy every version that matches a constraint, and not only the newest
 	Platforms []provider.Platform
 	// Configured lists the providers to copy from a registry if there are no queries. If
@@ -43,7 +42,7 @@ type Copy struct {
 	Push     pusher.Options
 	Progress Progress
 	// Open opens the registries at a location for the given providers and modules.
-	Open func(at Location, providers []provider.Address, modules []module.Address) (*registry.Repositories, error)
+	Open func(at Location, of []subject.Address) (*registry.Repositories, error)
 }
 
 // Copied are the results of a [Copy].
@@ -66,7 +65,7 @@ func (c *Copied) lost() error {
 }
 
 // everything reports whether the copy includes all versions.
-func (c Copy) everything() bool { return len(c.Queries)+len(c.Modules) == 0 }
+func (c Copy) everything() bool { return len(c.Queries) == 0 }
 
 // ErrSameRepository means that the source and the target of a provider are the same
 // repository.
@@ -74,13 +73,11 @@ var ErrSameRepository = errors.New("would be copied to the same repository")
 
 // source is an open location to copy from.
 type source struct {
-	registry  *registry.Repositories // nil if the location is not a registry
-	providers func(context.Context) ([]provider.Address, error)
-	stored    func(context.Context, provider.Address) (pusher.Stored, error)
-	modules   func(context.Context) ([]module.Address, error)
-	module    func(context.Context, module.Address) (pusher.StoredModule, error)
-	omits     bool // the location is a bundle that omits packages
-	close     func() error
+	registry *registry.Repositories // nil if the location is not a registry
+	all      map[subject.Kind]func(context.Context) ([]subject.Address, error)
+	open     func(context.Context, subject.Address) (pusher.Stored, error)
+	omits    bool // the location is a bundle that omits packages
+	close    func() error
 }
 
 // target is an open location to copy to.
@@ -88,52 +85,71 @@ type target struct {
 	registry *registry.Repositories // nil if the location is not a registry
 	put      func(ctx context.Context, from pusher.Stored, v provider.Version, platforms []provider.Platform) (*pusher.Result, error)
 	// putModule copies a version of a module. It is nil for a location that has no modules.
-	putModule func(ctx context.Context, from pusher.StoredModule, v provider.Version) (*pusher.ModuleResult, error)
+	putModule func(ctx context.Context, from pusher.Stored, v provider.Version) (*pusher.ModuleResult, error)
 	save      func(context.Context) error // nil if the location is complete after each version
 	close     func() error
 	// destination opens the repository of a provider. It is nil for a mirror folder.
-	destination func(context.Context, provider.Address) (repo.Destination, error)
+	destination func(context.Context, subject.Address) (repo.Destination, error)
 	name        string // for messages
 }
 
-// selected is a stored provider, and its versions that will be copied.
+// selected is a stored provider or module, and its versions that will be copied.
 type selected struct {
 	pusher.Stored
 	versions []provider.Version
 }
 
+// selection is what a copy copies.
+type selection map[subject.Kind][]selected
+
+// addresses returns what is selected.
+func (s selection) addresses() (out []subject.Address) {
+	for _, of := range slices.Concat(s[subject.Provider], s[subject.Module]) {
+		out = append(out, of.Subject)
+	}
+	return out
+}
+
 // Run copies the versions, and returns the results. It opens the target only after it has
 // selected the versions. Therefore it creates no target if there is nothing to copy.
 func (c Copy) Run(ctx context.Context) (out Copied, err error) {
-	named := query.Addresses(c.Queries)
+	queries := c.Queries
 	if c.everything() && !c.From.IsBundle() {
-		named = c.Configured
+		for _, a := range c.Configured {
+			queries = append(queries, query.Query[subject.Address]{Address: a})
+		}
 	}
-	src, err := c.openSource(ctx, named)
+	src, err := c.openSource(ctx, query.Addresses(queries))
 	if err != nil {
 		return out, err
 	}
 	defer src.close()
 	// 1. Select the versions.
-	var all selection
-	if all.providers, err = c.selectVersions(ctx, src, named); err != nil {
+	all, err := c.selectVersions(ctx, src, queries)
+	if err != nil {
 		return out, err
 	}
-	if all.modules, err = c.selectModules(ctx, src); err != nil {
-		return out, err
-	}
-	if all.isEmpty() {
+	if len(all) == 0 {
 		return out, hint.New("there is nothing to copy", "ocibridge push, sync or module push stores versions; --from says where to look")
 	}
 	// 2. Copy them.
-	dst, err := c.openTarget(ctx, &all)
+	dst, err := c.openTarget(ctx, all)
 	if err != nil {
 		return out, err
 	}
 	defer dst.close()
 	var failed failures
-	if out.Providers, err = c.copyAll(ctx, src, dst, all.providers, &failed); err == nil {
-		out.Modules, err = c.copyModules(ctx, src, dst, all.modules, &failed)
+	put := func(from pusher.Stored, v provider.Version) (*pusher.Result, error) {
+		if src.omits {
+			from.Store = fromBoth{from.Store, from.Subject, v, dst}
+		}
+		return dst.put(ctx, from, v, c.Platforms)
+	}
+	putModule := func(from pusher.Stored, v provider.Version) (*pusher.ModuleResult, error) {
+		return dst.putModule(ctx, from, v)
+	}
+	if out.Providers, err = copyAll(c, src, dst, all[subject.Provider], c.Progress.Done, put, &failed); err == nil {
+		out.Modules, err = copyAll(c, src, dst, all[subject.Module], c.Progress.DoneModule, putModule, &failed)
 	}
 	out.Failures = failed.all
 	if err == nil && dst.save != nil && len(out.Providers)+len(out.Modules) > 0 {
@@ -145,54 +161,52 @@ func (c Copy) Run(ctx context.Context) (out Copied, err error) {
 	return out, err
 }
 
-// selection is what a copy copies.
-type selection struct {
-	providers []selected
-	modules   []selectedModule
-}
-
-func (s selection) isEmpty() bool { return len(s.providers)+len(s.modules) == 0 }
-
-// selectVersions lists the versions in the source, and returns those that the queries
-// select. If there are no queries, it returns all versions of the named providers. If no
-// provider is named either, it returns all versions of all providers.
-func (c Copy) selectVersions(ctx context.Context, src *source, named []provider.Address) ([]selected, error) {
-	queries := c.Queries
-	if c.everything() {
-		if len(named) == 0 {
-			var err error
-			if named, err = src.providers(ctx); err != nil {
-				return nil, err
-			}
+// selectVersions lists the versions in the source, and returns those that the queries select.
+// If the copy includes everything, it returns all versions of everything in the source. But if
+// there are queries for configured providers, these are the only providers.
+func (c Copy) selectVersions(ctx context.Context, src *source, queries []query.Query[subject.Address]) (selection, error) {
+	for _, kind := range []subject.Kind{subject.Provider, subject.Module} {
+		if !c.everything() || kind == subject.Provider && len(queries) > 0 {
+			continue
 		}
-		for _, a := range named {
-			queries = append(queries, query.Query[provider.Address]{Address: a})
-		}
-	}
-	var out []selected
-	for _, q := range queries {
-		stored, err := src.stored(ctx, q.Address)
+		found, err := src.all[kind](ctx)
 		if err != nil {
 			return nil, err
 		}
-		versions, err := pick(ctx, c, stored.Repository, q, stored.Versions, origin.ErrProviderNotFound)
+		for _, a := range found {
+			queries = append(queries, query.Query[subject.Address]{Address: a})
+		}
+	}
+	out := selection{}
+	for _, q := range queries {
+		stored, err := src.open(ctx, q.Address)
+		if err != nil {
+			return nil, err
+		}
+		versions, err := c.pick(ctx, stored, q)
 		if err != nil {
 			return nil, Explain(src.registry, err)
 		}
 		if len(versions) > 0 {
-			out = append(out, selected{stored, versions})
+			out[q.Address.Kind()] = append(out[q.Address.Kind()], selected{stored, versions})
 		}
 	}
 	return out, nil
 }
 
-// pick returns those versions that a query selects. list lists the stored versions. absent is the error
-// if there are none. If the copy includes everything, that is only a warning.
-func pick[A subject.Address](ctx context.Context, c Copy, in ociaddr.Repository, q query.Query[A], list func(context.Context) ([]provider.Version, error), absent error) ([]provider.Version, error) {
+// notFound are the errors if a source has no version.
+var notFound = map[subject.Kind]error{subject.Provider: origin.ErrProviderNotFound, subject.Module: ErrModuleNotFound}
+
+// ErrModuleNotFound means that the source has no version of a module.
+var ErrModuleNotFound = errors.New("module not found")
+
+// pick returns those stored versions that a query selects. If there are none and the copy includes
+// everything, that is only a warning.
+func (c Copy) pick(ctx context.Context, stored pusher.Stored, q query.Query[subject.Address]) ([]provider.Version, error) {
 	var have []provider.Version
 	if q.Version.IsZero() {
 		var err error
-		if have, err = list(ctx); err != nil {
+		if have, err = stored.Versions(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -201,12 +215,12 @@ func pick[A subject.Address](ctx context.Context, c Copy, in ociaddr.Repository,
 	case len(versions) > 0:
 		return versions, nil
 	case c.everything():
-		c.Progress.Warn(fmt.Sprintf("%s has no version of %s", in, q.Address))
+		c.Progress.Warn(fmt.Sprintf("%s has no version of %s", stored.Repository, q.Address))
 		return nil, nil
 	case len(have) == 0:
-		return nil, hint.Wrap(fmt.Errorf("%s: %w in %s", q.Address, absent, in), "check its spelling, and that --from names the place that has it")
+		return nil, hint.Wrap(fmt.Errorf("%s: %w in %s", q.Address, notFound[q.Address.Kind()], stored.Repository), "check its spelling, and that --from names the place that has it")
 	}
-	return nil, hint.Wrap(fmt.Errorf("%s %s: %w: nothing in %s matches", q.Address, q.Versions, origin.ErrVersionNotFound, in),
+	return nil, hint.Wrap(fmt.Errorf("%s %s: %w: nothing in %s matches", q.Address, q.Versions, origin.ErrVersionNotFound, stored.Repository),
 		"the newest version there is %s; a prerelease must be named exactly", have[len(have)-1])
 }
 
@@ -236,25 +250,17 @@ func (f *failures) keep(failure reconcile.Failure) error {
 }
 
 // copyAll copies several versions concurrently.
-func (c Copy) copyAll(ctx context.Context, src *source, dst *target, all []selected, failed *failures) ([]*pusher.Result, error) {
-	b := newBatch(c.Push.Jobs, c.Progress.Done)
+func copyAll[R any](c Copy, src *source, dst *target, all []selected, report func(*R), put func(pusher.Stored, provider.Version) (*R, error), failed *failures) ([]*R, error) {
+	b := newBatch(c.Push.Jobs, report)
 	for _, s := range all {
 		for _, v := range s.versions {
-			_ = b.add(func() (*pusher.Result, error) { // wait returns the first failure that is not kept
-				result, err := c.copyOne(ctx, src, dst, s.Stored, v)
-				return result, failed.keep(reconcile.Failure{Subject: s.Provider, Version: v, Err: err})
+			_ = b.add(func() (*R, error) { // wait returns the first failure that is not kept
+				result, err := put(s.Stored, v)
+				return result, failed.keep(reconcile.Failure{Subject: s.Subject, Version: v, Err: explainCopy(src, dst, s.Repository, err)})
 			})
 		}
 	}
 	return b.wait(nil)
-}
-
-func (c Copy) copyOne(ctx context.Context, src *source, dst *target, from pusher.Stored, v provider.Version) (*pusher.Result, error) {
-	if src.omits {
-		from.Store = fromBoth{from.Store, from.Provider, v, dst}
-	}
-	result, err := dst.put(ctx, from, v, c.Platforms)
-	return result, explainCopy(src, dst, from.Repository, err)
 }
 
 // explainCopy adds the hint of the registry that caused err. from is the repository of the source.

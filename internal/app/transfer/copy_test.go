@@ -14,12 +14,12 @@ import (
 	"github.com/ocibridge/ocibridge/internal/app/config"
 	"github.com/ocibridge/ocibridge/internal/app/transfer"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/clients/lockfile"
 	"github.com/ocibridge/ocibridge/internal/origins/pull"
 	"github.com/ocibridge/ocibridge/internal/registries/query"
 	"github.com/ocibridge/ocibridge/internal/registries/registry"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/stored"
-	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
@@ -78,12 +78,12 @@ func (c *copies) run(change func(*transfer.Copy), args ...string) (string, error
 		From: registryAt("from"), To: registryAt("to"),
 		Push:     pusher.Options{Jobs: 2, Policy: func(provider.Address) trust.Policy { return trust.Policy{} }},
 		Progress: c.progress,
-		Open: func(at transfer.Location, _ []provider.Address, _ []module.Address) (*registry.Repositories, error) {
+		Open: func(at transfer.Location, _ []subject.Address) (*registry.Repositories, error) {
 			return map[string]*stored.Registry{"from": c.from, "to": c.to}[at.Name].Repositories, nil
 		},
 	}
 	for _, s := range args {
-		q, err := query.Providers.ParseOne(strings.ReplaceAll(s, "HOST", stored.Host))
+		q, err := query.ParseEither(strings.ReplaceAll(s, "HOST", stored.Host))
 		if err != nil {
 			c.t.Fatal(err)
 		}

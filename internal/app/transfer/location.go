@@ -14,7 +14,6 @@ import (
 	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/registries/bundle"
 	"github.com/ocibridge/ocibridge/internal/registries/inventory"
-	"github.com/ocibridge/ocibridge/internal/registries/query"
 	"github.com/ocibridge/ocibridge/internal/registries/registry"
 	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
@@ -108,7 +107,7 @@ func (b Bundle) Modules(context.Context) ([]module.Address, []registry.Unlisted,
 // ExplainFor returns err unchanged, because no registry refuses anything.
 func (b Bundle) ExplainFor(_ subject.Address, err error) error { return err }
 
-func (c Copy) openSource(ctx context.Context, named []provider.Address) (*source, error) {
+func (c Copy) openSource(ctx context.Context, named []subject.Address) (*source, error) {
 	if c.From.IsBundle() {
 		b, err := bundle.Open(ctx, c.From.Name, c.From.Kind == Archive)
 		if err != nil {
@@ -116,45 +115,42 @@ func (c Copy) openSource(ctx context.Context, named []provider.Address) (*source
 		}
 		omitted, _ := b.Omitted()
 		return &source{
-			providers: func(context.Context) ([]provider.Address, error) { return b.Providers(), nil },
-			stored: func(_ context.Context, a provider.Address) (pusher.Stored, error) {
-				return pusher.Stored{Provider: a, Repository: c.From.repository(a), Store: b.Repository(a)}, nil
+			all: map[subject.Kind]func(context.Context) ([]subject.Address, error){
+				subject.Provider: func(context.Context) ([]subject.Address, error) { return subject.List(b.Providers()), nil },
+				subject.Module:   func(context.Context) ([]subject.Address, error) { return subject.List(b.Modules()), nil },
 			},
-			modules: func(context.Context) ([]module.Address, error) { return b.Modules(), nil },
-			module: func(_ context.Context, a module.Address) (pusher.StoredModule, error) {
-				return pusher.StoredModule{Module: a, Repository: c.From.repository(a), Store: b.Repository(a)}, nil
+			open: func(_ context.Context, a subject.Address) (pusher.Stored, error) {
+				return pusher.Stored{Subject: a, Repository: c.From.repository(a), Store: b.Repository(a)}, nil
 			},
 			omits: omitted > 0,
 			close: b.Close,
 		}, nil
 	}
-	r, err := c.Open(c.From, named, query.Addresses(c.Modules))
+	r, err := c.Open(c.From, named)
 	if err != nil {
 		return nil, err
 	}
 	return &source{
 		registry: r,
-		providers: func(ctx context.Context) ([]provider.Address, error) {
-			found, skipped, err := (&inventory.Inventory[provider.Address]{Kind: inventory.Providers, Registry: inventory.Remote{Repositories: r}}).All(ctx)
-			for _, u := range skipped {
-				c.Progress.Warn(u.Warning())
-			}
-			return found, err
+		all: map[subject.Kind]func(context.Context) ([]subject.Address, error){
+			subject.Provider: func(ctx context.Context) ([]subject.Address, error) {
+				found, skipped, err := (&inventory.Inventory[provider.Address]{Kind: inventory.Providers, Registry: inventory.Remote{Repositories: r}}).All(ctx)
+				for _, u := range skipped {
+					c.Progress.Warn(u.Warning())
+				}
+				return subject.List(found), err
+			},
+			subject.Module: func(ctx context.Context) ([]subject.Address, error) {
+				found, skipped, err := r.Modules(ctx)
+				for _, u := range skipped {
+					c.Progress.Warn(fmt.Sprintf("%s cannot be listed, so its modules are not copied: %v", u.Where, u.Err))
+				}
+				return subject.List(found), err
+			},
 		},
-		stored: func(ctx context.Context, a provider.Address) (pusher.Stored, error) {
+		open: func(ctx context.Context, a subject.Address) (pusher.Stored, error) {
 			addr, repo, err := r.RepositoryWithReferrers(ctx, a)
-			return pusher.Stored{Provider: a, Repository: addr, Store: repo}, err
-		},
-		modules: func(ctx context.Context) ([]module.Address, error) {
-			found, skipped, err := r.Modules(ctx)
-			for _, u := range skipped {
-				c.Progress.Warn(fmt.Sprintf("%s cannot be listed, so its modules are not copied: %v", u.Where, u.Err))
-			}
-			return found, err
-		},
-		module: func(ctx context.Context, a module.Address) (pusher.StoredModule, error) {
-			addr, repo, err := r.RepositoryWithReferrers(ctx, a)
-			return pusher.StoredModule{Module: a, Repository: addr, Store: repo}, err
+			return pusher.Stored{Subject: a, Repository: addr, Store: repo}, err
 		},
 		close: r.Close,
 	}, nil
@@ -162,7 +158,7 @@ func (c Copy) openSource(ctx context.Context, named []provider.Address) (*source
 
 // openTarget opens the target of a selection. If the copy includes everything, openTarget removes
 // from the selection what the target has no place for, and warns.
-func (c Copy) openTarget(ctx context.Context, all *selection) (*target, error) {
+func (c Copy) openTarget(ctx context.Context, all selection) (*target, error) {
 	o := c.Push
 	if !c.DryRun {
 		o.OnEvent = c.Progress.Event
@@ -171,7 +167,7 @@ func (c Copy) openTarget(ctx context.Context, all *selection) (*target, error) {
 	case c.To.IsBundle():
 		return c.openBundle(ctx, o)
 	case c.To.Kind == Mirror:
-		if err := c.leaveModules(all, hint.New(c.To.String()+" is for providers: a mirror folder has no modules", "copy modules to a registry or a bundle")); err != nil {
+		if err := c.leave(all, subject.Module, hint.New(c.To.String()+" is for providers: a mirror folder has no modules", "copy modules to a registry or a bundle")); err != nil {
 			return nil, err
 		}
 		return c.openMirror(o)
@@ -194,19 +190,15 @@ func (c Copy) openBundle(ctx context.Context, o pusher.Options) (*target, error)
 		return nil, err
 	}
 	o.Omits = since.omits(b)
-	o.Destination = func(_ context.Context, a provider.Address) (repo.Destination, error) {
+	o.Destination = func(_ context.Context, a subject.Address) (repo.Destination, error) {
 		return repo.Destination{Repository: c.To.repository(a), Store: b.Repository(a)}, nil
 	}
 	end := func() error { return errors.Join(b.Close(), since.close()) }
 	p := pusher.New(o)
-	dst := &target{put: p.Copy, save: b.Save, close: end, destination: o.Destination}
-	dst.putModule = c.moduleTarget(p, func(_ context.Context, from pusher.StoredModule) (repo.Destination, error) {
-		return repo.Destination{Repository: c.To.repository(from.Module), Store: b.Repository(from.Module)}, nil
-	})
 	if c.DryRun {
-		dst.put, dst.save = p.PlanCopy, nil
+		return &target{put: p.PlanCopy, putModule: p.PlanCopyModule, close: end, destination: o.Destination}, nil
 	}
-	return dst, nil
+	return &target{put: p.Copy, putModule: p.CopyModule, save: b.Save, close: end, destination: o.Destination}, nil
 }
 
 // openPlannedMirror opens a mirror folder for a dry run. The folder need not exist.
@@ -252,8 +244,8 @@ func (c Copy) openMirror(o pusher.Options) (*target, error) {
 	return &target{put: put, close: root.Close, name: c.To.String()}, nil
 }
 
-func (c Copy) openRegistry(ctx context.Context, all *selection, o pusher.Options) (*target, error) {
-	r, err := c.Open(c.To, all.addresses(), all.moduleAddresses())
+func (c Copy) openRegistry(ctx context.Context, all selection, o pusher.Options) (*target, error) {
+	r, err := c.Open(c.To, all.addresses())
 	if err != nil {
 		return nil, err
 	}
@@ -261,18 +253,14 @@ func (c Copy) openRegistry(ctx context.Context, all *selection, o pusher.Options
 		r.Close()
 		return nil, err
 	}
-	from := map[provider.Address]ociaddr.Repository{}
-	for _, s := range all.providers {
-		from[s.Provider] = s.Repository
+	from := map[subject.Address]ociaddr.Repository{}
+	for _, s := range all[subject.Provider] {
+		from[s.Subject] = s.Repository
 	}
 	o.Destination = destinationOfCopies(r, from)
 	p := pusher.New(o)
-	putModule := c.moduleTarget(p, func(ctx context.Context, from pusher.StoredModule) (repo.Destination, error) {
-		addr, repo, err := r.RepositoryWithReferrers(ctx, from.Module)
-		return destinationOfCopy(r, addr, repo, err)
-	})
 	if c.DryRun {
-		return &target{registry: r, put: p.PlanCopy, putModule: putModule, close: r.Close, destination: o.Destination}, nil
+		return &target{registry: r, put: p.PlanCopy, putModule: p.PlanCopyModule, close: r.Close, destination: o.Destination}, nil
 	}
 	end := func() error {
 		if text := repo.SummaryWarning(p.Summarize(ctx)); text != "" { // even after a failure, for the versions that are stored
@@ -280,5 +268,5 @@ func (c Copy) openRegistry(ctx context.Context, all *selection, o pusher.Options
 		}
 		return r.Close()
 	}
-	return &target{registry: r, put: p.Copy, putModule: putModule, close: end, destination: o.Destination}, nil
+	return &target{registry: r, put: p.Copy, putModule: p.CopyModule, close: end, destination: o.Destination}, nil
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/base/document"
 	"github.com/ocibridge/ocibridge/internal/base/files"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/registries/bundle"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher/repo"
@@ -137,9 +138,9 @@ func readListing(ctx context.Context, name string) (packagesOf, error) {
 // fromBoth is a bundle's repository that reads omitted packages from the destination.
 type fromBoth struct {
 	repo.Reader
-	provider provider.Address
-	version  provider.Version
-	target   *target
+	subject subject.Address
+	version provider.Version
+	target  *target
 }
 
 // Fetch opens a blob. If the bundle omits the blob, Fetch opens it at the destination.
@@ -150,7 +151,7 @@ func (s fromBoth) Fetch(ctx context.Context, target ocispec.Descriptor) (io.Read
 	}
 	where := s.target.name
 	if s.target.destination != nil {
-		to, err := s.target.destination(ctx, s.provider)
+		to, err := s.target.destination(ctx, s.subject)
 		if err != nil {
 			return nil, err
 		}
@@ -159,6 +160,6 @@ func (s fromBoth) Fetch(ctx context.Context, target ocispec.Descriptor) (io.Read
 			return body, err
 		}
 	}
-	return nil, hint.New(fmt.Sprintf("the package %s of %s %s is %v, and %s lacks it", target.Digest, s.provider, s.version, bundle.ErrOmitted, where),
+	return nil, hint.New(fmt.Sprintf("the package %s of %s %s is %v, and %s lacks it", target.Digest, s.subject, s.version, bundle.ErrOmitted, where),
 		"copy the earlier bundle first, or make a full bundle: ocibridge copy without --since")
 }

@@ -15,13 +15,11 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"oras.land/oras-go/v2/registry/remote"
-
 	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/registries/registry"
 	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
-	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
 	"github.com/ocibridge/ocibridge/pusher/repo"
 )
@@ -34,18 +32,12 @@ type Progress interface {
 	DoneModule(*pusher.ModuleResult)
 }
 
-// Destination returns a function that opens a provider's destination in a registry.
-func Destination(r *registry.Repositories) func(context.Context, provider.Address) (repo.Destination, error) {
-	return func(ctx context.Context, a provider.Address) (repo.Destination, error) {
+// Destination returns a function that opens the destination of a provider or a module in a registry.
+func Destination(r *registry.Repositories) func(context.Context, subject.Address) (repo.Destination, error) {
+	return func(ctx context.Context, a subject.Address) (repo.Destination, error) {
 		addr, store, err := r.Repository(ctx, a)
 		return repo.Destination{Repository: addr, Store: registry.Repository{Repository: store}, Lock: r.Lock(), Mark: r.Keep(addr)}, err
 	}
-}
-
-// ModuleDestination opens a module's destination in a registry.
-func ModuleDestination(ctx context.Context, r *registry.Repositories, a module.Address) (repo.Destination, error) {
-	addr, store, err := r.Repository(ctx, a)
-	return repo.Destination{Repository: addr, Store: registry.Repository{Repository: store}, Lock: r.Lock(), Mark: r.Keep(addr)}, err
 }
 
 // OtherSpelling returns a stored module whose address differs from a in case alone. It looks only if a has no tags yet,
@@ -66,29 +58,23 @@ func OtherSpelling(ctx context.Context, r *registry.Repositories, a module.Addre
 	return stored[i], true
 }
 
-// destinationOfCopies is like [Destination], but for copies. from maps each provider to the
-// repository that it is copied from. If that repository is in the same registry, blobs are
+// destinationOfCopies is like [Destination], but for copies with referrers. from maps each address
+// to the repository that it is copied from. If that repository is in the same registry, blobs are
 // mounted from it.
-func destinationOfCopies(r *registry.Repositories, from map[provider.Address]ociaddr.Repository) func(context.Context, provider.Address) (repo.Destination, error) {
-	return func(ctx context.Context, a provider.Address) (repo.Destination, error) {
+func destinationOfCopies(r *registry.Repositories, from map[subject.Address]ociaddr.Repository) func(context.Context, subject.Address) (repo.Destination, error) {
+	return func(ctx context.Context, a subject.Address) (repo.Destination, error) {
 		addr, store, err := r.RepositoryWithReferrers(ctx, a)
-		to, err := destinationOfCopy(r, addr, store, err)
+		if err == nil && r.Embedded != nil {
+			// Without the fallback tags, "registry garbage-collect --delete-untagged" would delete
+			// referrers. The gateway's referrers API does not need them.
+			err = store.SetReferrersCapability(false)
+		}
+		to := repo.Destination{Repository: addr, Store: registry.Repository{Repository: store}, Lock: r.Lock(), Mark: r.Keep(addr)}
 		if sibling := from[a]; sibling.Registry == addr.Registry {
 			to.Sibling = sibling.Name
 		}
 		return to, err
 	}
-}
-
-// destinationOfCopy returns an open repository as the destination of copies with referrers. It
-// returns err if err is not nil.
-func destinationOfCopy(r *registry.Repositories, addr ociaddr.Repository, store *remote.Repository, err error) (repo.Destination, error) {
-	if err == nil && r.Embedded != nil {
-		// Without the fallback tags, "registry garbage-collect --delete-untagged" would delete
-		// referrers. The gateway's referrers API does not need them.
-		err = store.SetReferrersCapability(false)
-	}
-	return repo.Destination{Repository: addr, Store: registry.Repository{Repository: store}, Lock: r.Lock(), Mark: r.Keep(addr)}, err
 }
 
 // Explain adds a hint to err if a registry refused a request. The hint says what to do

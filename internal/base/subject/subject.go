@@ -30,6 +30,15 @@ type Address interface {
 	String() string
 }
 
+// List returns addresses of one kind among those of all kinds.
+func List[A Address](all []A) []Address {
+	out := make([]Address, len(all))
+	for i, a := range all {
+		out[i] = a
+	}
+	return out
+}
+
 // Attr returns the address for a log or a span, under the word for its kind.
 func Attr(a Address) slog.Attr { return slog.String(string(a.Kind()), a.String()) }
 

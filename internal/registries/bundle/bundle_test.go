@@ -21,6 +21,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/registries/bundle"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/cost"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/leaks"
@@ -57,7 +58,7 @@ var signer *pgp.Signer
 
 func push(t testing.TB, b *bundle.Bundle, version string, providers ...provider.Address) {
 	t.Helper()
-	p := pusher.New(pusher.Options{Destination: func(_ context.Context, a provider.Address) (repo.Destination, error) {
+	p := pusher.New(pusher.Options{Destination: func(_ context.Context, a subject.Address) (repo.Destination, error) {
 		return repo.Destination{Store: b.Repository(a)}, nil
 	}})
 	for _, a := range providers {
@@ -115,7 +116,7 @@ func contents(t *testing.T, name string, archive bool) map[string]string {
 	defer b.Close()
 	out := map[string]string{}
 	for _, a := range b.Providers() {
-		s := pusher.Stored{Provider: a, Store: b.Repository(a)}
+		s := pusher.Stored{Subject: a, Store: b.Repository(a)}
 		versions, err := s.Versions(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -159,11 +160,11 @@ func TestRoundTrip(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := pusher.New(pusher.Options{Destination: func(_ context.Context, a provider.Address) (repo.Destination, error) {
+		p := pusher.New(pusher.Options{Destination: func(_ context.Context, a subject.Address) (repo.Destination, error) {
 			return repo.Destination{Store: dst.Repository(a)}, nil
 		}})
 		for _, a := range src.Providers() {
-			r, err := pusher.Stored{Provider: a, Store: src.Repository(a)}.Release(t.Context(), provider.MustParseVersion("1.0.0"), nil)
+			r, err := pusher.Stored{Subject: a, Store: src.Repository(a)}.Release(t.Context(), provider.MustParseVersion("1.0.0"), nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -696,7 +697,7 @@ func TestModulesAndProviders(t *testing.T) {
 	if got := b.Modules(); len(got) != 1 || got[0] != a || len(b.Providers()) != 2 {
 		t.Errorf("modules %v, providers %v", got, b.Providers())
 	}
-	if v, err := (pusher.Stored{Provider: widget, Store: b.Repository(widget)}).Versions(t.Context()); err != nil || len(v) != 1 || v[0].String() != "1.0.0" {
+	if v, err := (pusher.Stored{Subject: widget, Store: b.Repository(widget)}).Versions(t.Context()); err != nil || len(v) != 1 || v[0].String() != "1.0.0" {
 		t.Errorf("versions of the provider: %v, %v", v, err)
 	}
 	if m, err := artifact.ReadModule(t.Context(), b.Repository(a), a, provider.MustParseVersion("3.0.0")); err != nil || m.Digest != zip.Descriptor.Digest {

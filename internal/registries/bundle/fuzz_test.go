@@ -25,7 +25,7 @@ func checkOpened(t *testing.T, name string, archive bool) {
 	}
 	defer b.Close()
 	for _, a := range b.Providers() {
-		versions, err := pusher.Stored{Provider: a, Store: b.Repository(a)}.Versions(t.Context())
+		versions, err := pusher.Stored{Subject: a, Store: b.Repository(a)}.Versions(t.Context())
 		if err != nil {
 			t.Errorf("%s: %v", a, err)
 		}

@@ -18,6 +18,7 @@ import (
 	"oras.land/oras-go/v2/registry/remote"
 
 	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/origins/pull"
 	"github.com/ocibridge/ocibridge/internal/registries/embedded"
 	"github.com/ocibridge/ocibridge/internal/registries/registry"
@@ -159,7 +160,7 @@ func newGCWriter(r *embedded.Registry) *gcWriter {
 	return &gcWriter{Registry: r, step: func(string) {}, say: func(string) {}}
 }
 
-func (w *gcWriter) destination(_ context.Context, a provider.Address) (repo.Destination, error) {
+func (w *gcWriter) destination(_ context.Context, a subject.Address) (repo.Destination, error) {
 	store, err := w.Repository(a.Path())
 	if err != nil {
 		return repo.Destination{}, err

@@ -79,7 +79,7 @@ func TestWritersHoldTheLock(t *testing.T) {
 			t.Errorf("copy without the lock: %s", request)
 		}
 	}, w.say
-	stored := pusher.Stored{Provider: gcWidget, Repository: ociaddr.Repository{Registry: embedded.Host, Name: gcWidget.Path()}, Store: registry.ReadOnly{Repository: repo}}
+	stored := pusher.Stored{Subject: gcWidget, Repository: ociaddr.Repository{Registry: embedded.Host, Name: gcWidget.Path()}, Store: registry.ReadOnly{Repository: repo}}
 	_, err = pusher.New(pusher.Options{Destination: to.destination}).Copy(t.Context(), stored, provider.MustParseVersion("1.0.0"), nil)
 	f.check(err)
 

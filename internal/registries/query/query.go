@@ -112,18 +112,23 @@ func (f Form[A]) Parse(s string, versions bool) (q Query[A], err error) {
 }
 
 // ParseEither parses a provider or a module, with or without a version or a constraint. An
-// address of four parts is a module. One of the results is nil.
-func ParseEither(s string) (*Query[provider.Address], *Query[module.Address], error) {
+// address of four parts is a module.
+func ParseEither(s string) (Query[subject.Address], error) {
 	name, _, _ := strings.Cut(s, "@")
 	if strings.Count(name, "/") == 3 {
 		q, err := Modules.ParseOne(s)
-		return nil, &q, err
+		return OfAny(q), err
 	}
 	q, err := Providers.ParseOne(s)
 	if err != nil && strings.Count(name, "/") > 3 {
 		err = hint.Replace(err, "a provider is HOSTNAME/NAMESPACE/TYPE, and a module HOSTNAME/NAMESPACE/NAME/SYSTEM")
 	}
-	return &q, nil, err
+	return OfAny(q), err
+}
+
+// OfAny returns the same query among those for all kinds.
+func OfAny[A subject.Address](q Query[A]) Query[subject.Address] {
+	return Query[subject.Address]{q.Address, q.Version, q.Versions, q.Pattern}
 }
 
 // All reports whether the query selects every version of its address.

@@ -260,7 +260,7 @@ func (o *own) push() error {
 	if err != nil {
 		return err
 	}
-	_, err = pusher.New(pusher.Options{RetryPause: time.Millisecond, Destination: func(_ context.Context, a provider.Address) (repo.Destination, error) {
+	_, err = pusher.New(pusher.Options{RetryPause: time.Millisecond, Destination: func(_ context.Context, a subject.Address) (repo.Destination, error) {
 		store, err := o.registry.Repository(a.Path())
 		return repo.Destination{Repository: ociaddr.Repository{Registry: embedded.Host, Name: a.Path()}, Store: registry.Repository{Repository: store}}, err
 	}}).Push(o.t.Context(), rel)

@@ -31,6 +31,7 @@ import (
 	"github.com/ocibridge/ocibridge/auth"
 	"github.com/ocibridge/ocibridge/auth/login"
 	"github.com/ocibridge/ocibridge/auth/wire"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/registries/embedded"
 	"github.com/ocibridge/ocibridge/internal/registries/registry"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/collected"
@@ -211,7 +212,7 @@ func newRig(t *testing.T, name string) *rig {
 	r.auth = r.newAuth()
 	r.newSource()
 	r.pusher = pusher.New(pusher.Options{
-		Destination: func(ctx context.Context, _ provider.Address) (repo.Destination, error) {
+		Destination: func(ctx context.Context, _ subject.Address) (repo.Destination, error) {
 			store, err := r.auth.Repository(ctx, r.repo)
 			return repo.Destination{Repository: r.repo, Store: registry.Repository{Repository: store}}, err
 		},

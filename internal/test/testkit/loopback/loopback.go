@@ -11,6 +11,7 @@ import (
 
 	"oras.land/oras-go/v2/registry/remote"
 
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/registries/embedded"
 	"github.com/ocibridge/ocibridge/internal/registries/registry"
 	"github.com/ocibridge/ocibridge/internal/test/testkit"
@@ -57,7 +58,7 @@ func (r *Registry) Repository(name string) *remote.Repository {
 }
 
 // Destination returns the repository of a provider, as [pusher.Options] require it. The repository's name is the provider's path.
-func (r *Registry) Destination(_ context.Context, a provider.Address) (repo.Destination, error) {
+func (r *Registry) Destination(_ context.Context, a subject.Address) (repo.Destination, error) {
 	at := ociaddr.Repository{Registry: "registry.test", Name: a.Path()}
 	return repo.Destination{Repository: at, Store: registry.Repository{Repository: r.Repository(at.Name)}}, nil
 }

@@ -26,6 +26,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/origins/modulezip"
 	"github.com/ocibridge/ocibridge/internal/registries/registry"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/loopback"
@@ -65,7 +66,7 @@ func New(t *testing.T) *Bench {
 	b.Origin = origin.New(origin.Options{}, b.Release)
 	b.Client = origin.Client(Host, b.ServeOrigin())
 	b.NewRegistry()
-	b.Options = pusher.Options{RetryPause: time.Millisecond, Destination: func(context.Context, provider.Address) (repo.Destination, error) {
+	b.Options = pusher.Options{RetryPause: time.Millisecond, Destination: func(context.Context, subject.Address) (repo.Destination, error) {
 		return Destination(registry.Repository{Repository: b.Repo}), nil
 	}}
 	return b
@@ -234,7 +235,7 @@ var One = provider.MustParseVersion("1.0.0")
 // Source returns the bench's registry as the source of a copy. It then gives the bench an
 // empty registry.
 func (b *Bench) Source() (pusher.Stored, *recorder.Recorder) {
-	from := pusher.Stored{Provider: Widget, Repository: ociaddr.Repository{Registry: "source.test", Name: "acme/widget"}, Store: b.Repo}
+	from := pusher.Stored{Subject: Widget, Repository: ociaddr.Repository{Registry: "source.test", Name: "acme/widget"}, Store: b.Repo}
 	registry := b.Registry
 	b.NewRegistry()
 	return from, registry.Recorder

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/registries/registry"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/quirks"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/recorder"
@@ -47,10 +48,10 @@ func TestCopyBetweenProjects(t *testing.T) {
 			}
 			p := pusher.New(pusher.Options{
 				RetryPause: time.Millisecond, Jobs: 1,
-				Destination: func(context.Context, provider.Address) (repo.Destination, error) { return into, nil },
+				Destination: func(context.Context, subject.Address) (repo.Destination, error) { return into, nil },
 			})
 			for _, v := range versions {
-				from := pusher.Stored{Provider: widget, Repository: source.repository, Store: source.store}
+				from := pusher.Stored{Subject: widget, Repository: source.repository, Store: source.store}
 				r, err := p.Copy(t.Context(), from, provider.MustParseVersion(v), nil)
 				if err != nil {
 					t.Fatalf("%s: %v (%s)", v, b.client.Explain(err, dest.repository), hint.Of(err))
@@ -101,7 +102,7 @@ func (b *bench) inProject(project string) inRegistry {
 // pushTo pushes every version into a repository.
 func (b *bench) pushTo(at inRegistry) {
 	b.t.Helper()
-	p := pusher.New(pusher.Options{Destination: func(context.Context, provider.Address) (repo.Destination, error) {
+	p := pusher.New(pusher.Options{Destination: func(context.Context, subject.Address) (repo.Destination, error) {
 		return repo.Destination{Repository: at.repository, Store: at.store}, nil
 	}})
 	for _, v := range versions {

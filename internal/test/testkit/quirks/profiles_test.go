@@ -131,8 +131,8 @@ func (b *bench) offer() {
 	b.origin = testorigin.Client(host, server.URL)
 }
 
-func (b *bench) repository(ctx context.Context, a provider.Address) (repo.Destination, *remote.Repository, error) {
-	addr, err := b.set.Repository(a)
+func (b *bench) repository(ctx context.Context, a subject.Address) (repo.Destination, *remote.Repository, error) {
+	addr, err := b.set.Repository(a.(provider.Address))
 	if err != nil {
 		return repo.Destination{}, nil, err
 	}
@@ -144,7 +144,7 @@ func (b *bench) repository(ctx context.Context, a provider.Address) (repo.Destin
 func (b *bench) pushOptions() pusher.Options {
 	return pusher.Options{
 		RetryPause: time.Millisecond,
-		Destination: func(ctx context.Context, a provider.Address) (repo.Destination, error) {
+		Destination: func(ctx context.Context, a subject.Address) (repo.Destination, error) {
 			d, _, err := b.repository(ctx, a)
 			return d, err
 		},
@@ -179,7 +179,7 @@ func (b *bench) explain(err error) error {
 // serve starts a gateway, and returns a function that sends a GET request to its mirror.
 func (b *bench) serve() func(path string) (status int, body string) {
 	known, err := catalog.New(catalog.Options{Repository: func(ctx context.Context, a subject.Address) (catalog.Store, error) {
-		_, repo, err := b.repository(ctx, a.(provider.Address))
+		_, repo, err := b.repository(ctx, a)
 		return repo, err
 	}})
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 func (b *bench) remove(referrers bool, version string, platforms ...provider.Platform) *reconcile.RemoveOutcome {
 	b.t.Helper()
 	r := reconcile.NewRemover(b.pushOptions(), referrers)
-	plan, err := r.Plan(b.t.Context(), []reconcile.RemoveRequest{{Provider: widget, Version: provider.MustParseVersion(version), Platforms: platforms}})
+	plan, err := r.Plan(b.t.Context(), []reconcile.RemoveRequest{{Subject: widget, Version: provider.MustParseVersion(version), Platforms: platforms}})
 	if err != nil {
 		b.t.Fatal(err)
 	}

@@ -106,7 +106,7 @@ func (r *Registry) Providers(ctx context.Context) ([]provider.Address, []registr
 func (r *Registry) Lose() { r.check(os.RemoveAll(r.dir)) }
 
 // Destination returns the repository of a provider, as the destination of a push.
-func (r *Registry) Destination(ctx context.Context, a provider.Address) (repo.Destination, error) {
+func (r *Registry) Destination(ctx context.Context, a subject.Address) (repo.Destination, error) {
 	addr, store, err := r.Repository(ctx, a)
 	return repo.Destination{Repository: addr, Store: registry.Repository{Repository: store}}, err
 }
