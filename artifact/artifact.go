@@ -28,6 +28,7 @@ import (
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
@@ -143,6 +144,14 @@ type Version struct {
 func (v *Version) Same(other *Version) bool {
 	return v.Index.Digest == other.Index.Digest && v.evidence() == other.evidence() &&
 		slices.EqualFunc(v.Packages, other.Packages, func(p, q Package) bool { return p.Claims(q) && p.H1 == q.H1 })
+}
+
+// Owner returns the provider or the module that the annotations name. Without them, it is a zero address.
+func (v *Version) Owner() subject.Address {
+	if v.Module != nil {
+		return v.Module.Address
+	}
+	return v.Provider
 }
 
 // evidence returns the digest of the evidence manifest, or "" if there is none.

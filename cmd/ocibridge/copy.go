@@ -17,6 +17,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/clients/cliconfig"
 	"github.com/ocibridge/ocibridge/internal/registries/query"
 	"github.com/ocibridge/ocibridge/internal/registries/registry"
+	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
 	"github.com/ocibridge/ocibridge/trust"
@@ -194,7 +195,7 @@ func (f *copyFlags) copy(ctx context.Context, s settings, c *transfer.Copy, stdo
 	c.Progress, c.Configured = progress, s.configured()
 	c.Open = func(at transfer.Location, of []subject.Address) (*registry.Repositories, error) {
 		if len(c.Queries) == 0 && at.Kind == transfer.Template && isModuleTemplate(at.Name) {
-			of = slices.DeleteFunc(of, func(a subject.Address) bool { return a.Kind() == subject.Provider })
+			of = subject.List(subject.Of[module.Address](of))
 		}
 		return f.openAt(s, at, of, f.log.open(stderr))
 	}

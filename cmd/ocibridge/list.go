@@ -94,15 +94,9 @@ func (k *reads[A]) listText(l *inventory.Report[A], w io.Writer) string {
 		out.WriteString(k.versionsText(of.Versions, terminalWidth(w)))
 	}
 	if len(l.Stored) == 0 {
-		out.WriteString(nothing[A]())
+		fmt.Fprintf(&out, "no %s\n", l.Noun)
 	}
 	return out.String()
-}
-
-// nothing returns the line of a report without providers or modules.
-func nothing[A address]() string {
-	var none A
-	return "no " + string(none.Kind()) + "\n"
 }
 
 // versionsText formats the versions of a provider or module as a table. After the table, it adds a

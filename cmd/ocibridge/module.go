@@ -93,16 +93,7 @@ func isModuleTemplate(template string) bool {
 // if this kind is needed: a template of one kind hides the embedded registry of the other. The caller must close the
 // repositories.
 func (f *registryFlags) openFor(s settings, of []subject.Address, log *slog.Logger) (*registry.Repositories, error) {
-	var providers []provider.Address
-	var modules []module.Address
-	for _, a := range of {
-		switch a := a.(type) {
-		case provider.Address:
-			providers = append(providers, a)
-		case module.Address:
-			modules = append(modules, a)
-		}
-	}
+	providers, modules := subject.Of[provider.Address](of), subject.Of[module.Address](of)
 	onlyModules := len(providers) == 0 && len(modules) > 0
 	fromVariable := !f.ignoresVariables && f.template == os.Getenv(variablePrefix+"TEMPLATE")
 	ofProviders, ofModules := *f, ""

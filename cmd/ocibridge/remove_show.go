@@ -98,8 +98,8 @@ func (r *removeRun) document(dryRun bool) any {
 	if dryRun {
 		freeable = r.plan.Freeable()
 	}
-	plan, planModules := byKind(r.plan.Removals)
-	removed, removedModules := byKind(r.outcome.Removed)
+	of := func(r *reconcile.Removal) subject.Address { return r.Subject }
+	plan, removed := subject.ByKind(r.plan.Removals, of), subject.ByKind(r.outcome.Removed, of)
 	return struct {
 		DryRun         bool                 `json:"dry_run"`
 		Plan           []*reconcile.Removal `json:"plan"`
@@ -110,16 +110,7 @@ func (r *removeRun) document(dryRun bool) any {
 		Warnings       []string             `json:"warnings,omitempty"`
 		Failures       []failure            `json:"failures"`
 	}{
-		dryRun, plan, removed, planModules, removedModules, freeable,
+		dryRun, orEmpty(plan[subject.Provider]), orEmpty(removed[subject.Provider]), plan[subject.Module], removed[subject.Module], freeable,
 		slices.Concat(r.plan.Warnings, r.outcome.Warnings), failureDocuments(r.outcome.Failures),
 	}
-}
-
-// byKind splits removals into those of providers, which is never nil, and those of modules.
-func byKind(all []*reconcile.Removal) (providers, modules []*reconcile.Removal) {
-	of := map[subject.Kind][]*reconcile.Removal{}
-	for _, r := range all {
-		of[r.Subject.Kind()] = append(of[r.Subject.Kind()], r)
-	}
-	return orEmpty(of[subject.Provider]), of[subject.Module]
 }

@@ -222,7 +222,7 @@ type failure struct {
 // MarshalJSON implements [json.Marshaler].
 func (f failure) MarshalJSON() ([]byte, error) {
 	type others failure
-	return document.Join(map[subject.Kind]subject.Address{f.subject.Kind(): f.subject}, others(f))
+	return document.Join(subject.Member(f.subject), others(f))
 }
 
 func failureDocuments(failures []reconcile.Failure) []failure {

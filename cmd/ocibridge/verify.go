@@ -66,7 +66,7 @@ func verifyText[A address](r *inventory.Report[A], w io.Writer) string {
 		}
 	}
 	if len(r.Stored) == 0 {
-		out.WriteString(nothing[A]())
+		fmt.Fprintf(&out, "no %s\n", r.Noun)
 	}
 	return out.String()
 }

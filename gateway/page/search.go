@@ -55,14 +55,8 @@ func (p *page) front(w http.ResponseWriter, r *http.Request) {
 
 // split returns the providers and the modules among entries.
 func split(all []entry) (providers, modules []entry) {
-	for _, e := range all {
-		if e.Kind() == subject.Module {
-			modules = append(modules, e)
-		} else {
-			providers = append(providers, e)
-		}
-	}
-	return providers, modules
+	by := subject.ByKind(all, func(e entry) subject.Address { return e.Address })
+	return by[subject.Provider], by[subject.Module]
 }
 
 // hostsOf returns the hosts of sorted modules.
@@ -182,7 +176,7 @@ func exact(query string) (e entry, v provider.Version, ok bool) {
 // lacksHost reports whether a provider's address may be the address of a module without its host name, such as
 // terraform-aws-modules/vpc/aws.
 func lacksHost(e entry) bool {
-	return e.Kind() == subject.Provider && !strings.ContainsAny(e.Hostname(), ".:")
+	return e.Parts()[3] == "" && !strings.ContainsAny(e.Hostname(), ".:")
 }
 
 // counted returns the number of entries in words.

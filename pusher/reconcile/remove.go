@@ -55,7 +55,7 @@ type Removal struct {
 // MarshalJSON implements [json.Marshaler].
 func (r Removal) MarshalJSON() ([]byte, error) {
 	type others Removal
-	return document.Join(map[subject.Kind]subject.Address{r.Subject.Kind(): r.Subject}, others(r))
+	return document.Join(subject.Member(r.Subject), others(r))
 }
 
 // Referrer is a manifest that another tool attached to a removed manifest.

@@ -13,7 +13,6 @@ import (
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 	"github.com/ocibridge/ocibridge/internal/base/outgoing"
-	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/pusher/repo"
@@ -92,7 +91,7 @@ func (r *Remover) planModule(ctx context.Context, plan *RemovePlan, q RemoveRequ
 // readTagged returns the version of a module that a tag names. It returns nil if the tag does not
 // exist. A tag with a leading v that names something else is not a tag of the version.
 func readTagged(ctx context.Context, dest repo.Destination, q RemoveRequest, tag ociaddr.Tag) (*artifact.Module, error) {
-	m, err := artifact.ReadModuleTag(ctx, dest.Store, q.Subject.(module.Address), q.Version, tag)
+	found, err := artifact.ReadTagged(ctx, dest.Store, q.Subject, q.Version, tag)
 	switch {
 	case errors.Is(err, errdef.ErrNotFound), tag != repo.TagOf(q.Version) && artifact.IsContent(err):
 		return nil, nil
@@ -103,7 +102,7 @@ func readTagged(ctx context.Context, dest repo.Destination, q RemoveRequest, tag
 	case err != nil:
 		return nil, &repo.RegistryError{Op: "read " + string(tag) + " in", Repository: dest.Repository, Err: err}
 	}
-	return m, nil
+	return found.Module, nil
 }
 
 // unreachedZips returns the total size in bytes of the zips that are not in reached. It adds them

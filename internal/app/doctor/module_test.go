@@ -72,7 +72,7 @@ func TestDamagedModule(t *testing.T) {
 		"a provider": {func(t *testing.T, x Repository) {
 			x.Subject = null
 			r := &Report{}
-			if (&trial{Repository: x, tag: "1.0.0"}).run(t.Context(), r); r.Failed() {
+			if x.layout().run(t.Context(), &trial{Repository: x, tag: "1.0.0"}, r); r.Failed() {
 				t.Fatalf("%+v", r)
 			}
 		}, "it is a provider", "a repository of its own"},

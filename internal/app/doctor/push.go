@@ -17,7 +17,6 @@ import (
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/base/refusals"
 	"github.com/ocibridge/ocibridge/internal/registries/registry"
-	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
 )
@@ -49,9 +48,9 @@ func (x Repository) push(ctx context.Context, r *Report) {
 	}
 	t := &trial{Repository: x, tag: writeTag}
 	tried := &Report{}
-	if t.run(ctx, tried); t.lost { // a concurrent run has deleted manifests that the index refers to
+	if t.layout().run(ctx, t, tried); t.lost { // a concurrent run has deleted manifests that the index refers to
 		tried = &Report{}
-		t.run(ctx, tried)
+		t.layout().run(ctx, t, tried)
 	}
 	r.Checks = append(r.Checks, tried.Checks...)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), clientTimeout)
@@ -59,20 +58,10 @@ func (x Repository) push(ctx context.Context, r *Report) {
 	t.remove(ctx, r)
 }
 
-// run pushes the parts of the version. It stops if the registry refuses a part that every version needs.
-func (t *trial) run(ctx context.Context, r *Report) {
-	switch of := t.Subject.(type) {
-	case provider.Address:
-		t.runProvider(ctx, r, of)
-	case module.Address:
-		t.runModule(ctx, r, of)
-	}
-}
-
-// runModule is run for a module. A version of a module is a single manifest, and its zip.
-func (t *trial) runModule(ctx context.Context, r *Report, a module.Address) {
+// run pushes a single manifest, and its zip.
+func (a ofModule) run(ctx context.Context, t *trial, r *Report) {
 	content := []byte(t.tag)
-	m := artifact.Module{Address: a, Version: testVersion(), Digest: digest.FromBytes(content), Size: int64(len(content))}
+	m := artifact.Module{Address: a.Address, Version: testVersion(), Digest: digest.FromBytes(content), Size: int64(len(content))}
 	manifest, err := artifact.EncodeModule(m)
 	if err != nil {
 		r.fail("push", err, flaw)
@@ -100,10 +89,9 @@ func (t *trial) content(ctx context.Context, r *Report, content artifact.Blob) b
 	return true
 }
 
-// runProvider is run for a provider.
-func (t *trial) runProvider(ctx context.Context, r *Report, a provider.Address) {
+func (a ofProvider) run(ctx context.Context, t *trial, r *Report) {
 	content := []byte(t.tag)
-	v := artifact.Version{Provider: a, Version: testVersion()}
+	v := artifact.Version{Provider: a.Address, Version: testVersion()}
 	p := artifact.Package{
 		Platform: provider.MustParsePlatform("linux_amd64"), Filename: "doctor.zip", Digest: digest.FromBytes(content), Size: int64(len(content)),
 	}

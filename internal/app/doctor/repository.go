@@ -101,12 +101,7 @@ func (x Repository) examine(ctx context.Context, r *Report) {
 		r.warn("pull", "push a version; in a proxy-cache project, the template names the project of the registry that it caches, too", "there is no version to read")
 	case there:
 		newest := versions[len(versions)-1]
-		switch of := x.Subject.(type) {
-		case provider.Address:
-			x.pull(ctx, r, of, newest)
-		case module.Address:
-			x.pullModule(ctx, r, of, newest, tagged[newest])
-		}
+		x.layout().pull(ctx, x, r, newest, tagged[newest])
 	}
 	x.push(ctx, r)
 }
@@ -293,9 +288,7 @@ func (x Repository) tags(ctx context.Context, r *Report) (map[provider.Version]o
 	}
 	versions := ociaddr.TagsOf(x.Subject, tags)
 	r.ok("tags", "%s and %s, on %s", count(len(versions), "version"), count(len(tags)-len(versions), "other tag"), count(pages, "page"))
-	if x.Subject.Kind() == subject.Provider {
-		r.foundTags(artifact.LintTags(tags))
-	}
+	r.foundTags(x.layout().lint(tags))
 	return versions, true
 }
 
@@ -318,9 +311,33 @@ func (r *Report) foundTags(found []artifact.Finding) {
 	}
 }
 
-// pull reads the newest version of a provider as the gateway does.
-func (x Repository) pull(ctx context.Context, r *Report, a provider.Address, newest provider.Version) {
-	v, err := artifact.Read(ctx, x.Store, a, newest)
+// layout reads and writes versions in the layout of one kind. It is ofProvider or ofModule.
+type layout interface {
+	// pull reads the newest version from its tag as the gateway does.
+	pull(ctx context.Context, x Repository, r *Report, newest provider.Version, tag ociaddr.Tag)
+	// run pushes the parts of a test version. It stops if the registry refuses a part that every version needs.
+	run(ctx context.Context, t *trial, r *Report)
+	// lint returns the findings about tags.
+	lint(tags []ociaddr.Tag) []artifact.Finding
+}
+
+type (
+	ofProvider struct{ provider.Address }
+	ofModule   struct{ module.Address }
+)
+
+func (x Repository) layout() layout {
+	if a, ok := x.Subject.(module.Address); ok {
+		return ofModule{a}
+	}
+	return ofProvider{x.Subject.(provider.Address)}
+}
+
+func (ofProvider) lint(tags []ociaddr.Tag) []artifact.Finding { return artifact.LintTags(tags) }
+func (ofModule) lint([]ociaddr.Tag) []artifact.Finding        { return nil }
+
+func (a ofProvider) pull(ctx context.Context, x Repository, r *Report, newest provider.Version, _ ociaddr.Tag) {
+	v, err := artifact.Read(ctx, x.Store, a.Address, newest)
 	if err != nil {
 		r.fail("pull", x.Explain(fmt.Errorf("version %s: %w", newest, err)), helpUnreadable(err, "provider", "ocibridge push --force"))
 		return
@@ -339,17 +356,16 @@ func (x Repository) pull(ctx context.Context, r *Report, a provider.Address, new
 			}
 		}
 	}
-	if err := x.evidence(ctx, r, a, newest, v); err != nil {
+	if err := x.evidence(ctx, r, a.Address, newest, v); err != nil {
 		r.fail("pull", x.Explain(err), "clients with a host block cannot install this version: ocibridge verify says more")
 		return
 	}
 	r.ok("pull", "the newest version, %s, is complete for %s", newest, list(platforms))
 }
 
-// pullModule reads the newest version of a module from its tag as the gateway does.
-func (x Repository) pullModule(ctx context.Context, r *Report, a module.Address, newest provider.Version, tag ociaddr.Tag) {
+func (a ofModule) pull(ctx context.Context, x Repository, r *Report, newest provider.Version, tag ociaddr.Tag) {
 	const again = "ocibridge module push --force"
-	m, err := artifact.ReadModuleTag(ctx, x.Store, a, newest, tag)
+	m, err := artifact.ReadModuleTag(ctx, x.Store, a.Address, newest, tag)
 	if err != nil {
 		r.fail("pull", x.Explain(fmt.Errorf("version %s: %w", newest, err)), helpUnreadable(err, "module", again))
 		return

@@ -108,7 +108,7 @@ func (b *bench) store(versions ...string) []*trial {
 	for _, v := range versions {
 		t := &trial{Repository: b.repository(), tag: v}
 		r := &Report{}
-		if t.run(b.t.Context(), r); r.Failed() {
+		if t.layout().run(b.t.Context(), t, r); r.Failed() {
 			b.t.Fatalf("%+v", r)
 		}
 		out = append(out, t)

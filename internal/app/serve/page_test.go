@@ -31,7 +31,7 @@ func repositoriesOf(t *testing.T, template string, plain ociaddr.Registry) *regi
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &registry.Repositories{Templates: templates.Set{parsed}, ModuleTemplates: templates.ModuleSet{modules}, Client: auth.New(o)}
+	return &registry.Repositories{Sets: templates.Sets{Templates: templates.Set{parsed}, ModuleTemplates: templates.ModuleSet{modules}}, Client: auth.New(o)}
 }
 
 // TestPageSaysWhatClientsCanRead shows that the page describes direct access to the registry only if clients can read

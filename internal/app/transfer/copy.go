@@ -177,7 +177,7 @@ func (c Copy) selectVersions(ctx context.Context, src *source, queries []query.Q
 			queries = append(queries, query.Query[subject.Address]{Address: a})
 		}
 	}
-	out := selection{}
+	var out []selected
 	for _, q := range queries {
 		stored, err := src.open(ctx, q.Address)
 		if err != nil {
@@ -188,10 +188,10 @@ func (c Copy) selectVersions(ctx context.Context, src *source, queries []query.Q
 			return nil, Explain(src.registry, err)
 		}
 		if len(versions) > 0 {
-			out[q.Address.Kind()] = append(out[q.Address.Kind()], selected{stored, versions})
+			out = append(out, selected{stored, versions})
 		}
 	}
-	return out, nil
+	return subject.ByKind(out, func(s selected) subject.Address { return s.Subject }), nil
 }
 
 // notFound are the errors if a source has no version.

@@ -1,5 +1,5 @@
 // Package document limits the memory and the processor time that the JSON documents of other
-// parties take.
+// parties take. It also joins JSON objects of our own.
 //
 // encoding/json can decode the three bytes "{}," to a struct of more than a hundred bytes. Therefore a limit on
 // the size of a document does not limit the memory. This package counts the values of a document before it

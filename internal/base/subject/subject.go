@@ -39,6 +39,29 @@ func List[A Address](all []A) []Address {
 	return out
 }
 
+// Of returns the addresses of one kind among those of all kinds.
+func Of[A Address](all []Address) (out []A) {
+	for _, a := range all {
+		if a, ok := a.(A); ok {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// ByKind groups what belongs to addresses by their kind.
+func ByKind[T any](all []T, of func(T) Address) map[Kind][]T {
+	out := map[Kind][]T{}
+	for _, t := range all {
+		k := of(t).Kind()
+		out[k] = append(out[k], t)
+	}
+	return out
+}
+
+// Member returns a JSON object with the address, under the word for its kind.
+func Member(a Address) map[Kind]Address { return map[Kind]Address{a.Kind(): a} }
+
 // Attr returns the address for a log or a span, under the word for its kind.
 func Attr(a Address) slog.Attr { return slog.String(string(a.Kind()), a.String()) }
 

@@ -283,12 +283,14 @@ var types = map[subject.Kind]struct{ media, artifact string }{
 	subject.Module:   {ocispec.MediaTypeImageManifest, artifact.TypeModule},
 }
 
+func (n entryName) types() struct{ media, artifact string } { return types[n.of.Kind()] }
+
 // fits reports whether a manifest of the given media type is valid under the tag. A version of a provider and a
 // list of referrers are indexes, and a version of a module is an image manifest.
 func (n entryName) fits(mediaType string) bool {
 	switch attachedTo, isAttached := n.tag.Subject(); {
 	case !isAttached:
-		return mediaType == types[n.of.Kind()].media
+		return mediaType == n.types().media
 	case n.tag != ociaddr.ReferrersTag(attachedTo): // a tag of cosign
 		return mediaType == ocispec.MediaTypeImageIndex || mediaType == ocispec.MediaTypeImageManifest
 	}
@@ -300,7 +302,7 @@ func (n entryName) artifactType() string {
 	if _, isVersion := n.tag.Version(); !isVersion {
 		return ""
 	}
-	return types[n.of.Kind()].artifact
+	return n.types().artifact
 }
 
 // Save writes the list and index.json, which completes the bundle.

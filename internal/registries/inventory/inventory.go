@@ -71,6 +71,7 @@ type address interface {
 
 // Kind is a kind of stored subjects: [Providers] or [Modules].
 type Kind[A address] struct {
+	noun     string
 	all      func(Registry, context.Context) ([]A, []registry.Unlisted, error)
 	list     reader[A] // reads a version for a list, and verifies nothing
 	listHelp string    // what to do about versions that cannot be listed
@@ -85,12 +86,12 @@ type reader[A address] func(context.Context, *Stored[A], provider.Version) *Vers
 // Providers and Modules are the kinds.
 var (
 	Providers = Kind[provider.Address]{
-		Registry.Providers, listProvider, "the list shows the reasons; ocibridge verify PROVIDER@VERSION says what to do", "ocibridge",
+		"provider", Registry.Providers, listProvider, "the list shows the reasons; ocibridge verify PROVIDER@VERSION says what to do", "ocibridge",
 		"name the providers, such as registry.opentofu.org/hashicorp/null, or write provider blocks into ocibridge.hcl",
 		"only the providers of provider blocks are found there",
 	}
 	Modules = Kind[module.Address]{
-		Registry.Modules, listModule, "the list shows the reasons", "ocibridge module",
+		"module", Registry.Modules, listModule, "the list shows the reasons", "ocibridge module",
 		"name the modules, such as registry.acme.example/platform/vpc/aws", "its modules are missing here",
 	}
 )
@@ -261,8 +262,7 @@ func (s *Selection[A]) newest() (*Stored[A], provider.Version, error) {
 
 // List reports every version of the selection. It verifies nothing.
 func (s *Selection[A]) List(ctx context.Context) (*Report[A], error) {
-	var none A
-	r := &Report[A]{failed: string(none.Kind()) + "s and versions cannot be read", help: s.kind.listHelp}
+	r := &Report[A]{Noun: s.kind.noun, failed: s.kind.noun + "s and versions cannot be read", help: s.kind.listHelp}
 	return r, s.read(ctx, r, s.kind.list)
 }
 
@@ -276,7 +276,7 @@ type Checks[A address] interface {
 // Verify checks every version of the selection. If a query names a provider or module that has
 // no version, Verify reports a failure.
 func (s *Selection[A]) Verify(ctx context.Context, c Checks[A]) (*Report[A], error) {
-	r := &Report[A]{failed: "checks failed", help: "each error above says what to do"}
+	r := &Report[A]{Noun: s.kind.noun, failed: "checks failed", help: "each error above says what to do"}
 	err := s.read(ctx, r, c.verify)
 	for i, of := range s.Stored {
 		var tags []ociaddr.Tag

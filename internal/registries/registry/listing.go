@@ -4,16 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"oras.land/oras-go/v2/registry/remote"
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/registries/embedded"
 	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/templates"
 )
 
 // Unlisted describes a registry, template or repository whose providers or modules could not be
@@ -27,21 +30,31 @@ type Unlisted struct {
 // templates' registries. unlisted says which registries, templates and repositories
 // could not be listed. err is not nil only if the context has ended.
 func (r *Repositories) Providers(ctx context.Context) (out []provider.Address, unlisted []Unlisted, err error) {
-	return discover(ctx, r, r.Templates, r.owner)
+	return discover(ctx, r, r.Templates, (*templates.Template).Providers, r.Templates.For)
 }
 
 // Modules is like [Repositories.Providers], for modules.
 func (r *Repositories) Modules(ctx context.Context) (out []module.Address, unlisted []Unlisted, err error) {
-	return discover(ctx, r, r.ModuleTemplates, r.moduleOwner)
+	return discover(ctx, r, r.ModuleTemplates, (*templates.ModuleTemplate).Modules, r.ModuleTemplates.For)
+}
+
+// template is a template of providers or of modules.
+type template interface {
+	comparable
+	Registry() (ociaddr.Registry, bool)
+	Source() string
+}
+
+// address is the address of a provider or a module.
+type address interface {
+	comparable
+	subject.Address
 }
 
 // discover returns the owners of the repositories in the catalogs of the templates'
-// registries. The function owner returns the zero address for a repository that the templates
-// assign to nothing.
-func discover[A comparable, T interface {
-	Registry() (ociaddr.Registry, bool)
-	Source() string
-}](ctx context.Context, r *Repositories, set []T, owner func(context.Context, ociaddr.Repository) (A, error)) (out []A, unlisted []Unlisted, err error) {
+// registries. The function of returns the addresses that a template maps to a repository, and
+// first returns the template that selects an address.
+func discover[A address, T template](ctx context.Context, r *Repositories, set []T, of func(T, ociaddr.Repository) []A, first func(A) (T, error)) (out []A, unlisted []Unlisted, err error) {
 	skip := func(where string, err error) {
 		unlisted = append(unlisted, Unlisted{where, err})
 	}
@@ -63,7 +76,15 @@ func discover[A comparable, T interface {
 			skip(string(registry), err)
 		}
 		for _, repo := range repositories {
-			a, err := owner(ctx, repo)
+			var candidates []A
+			for _, t := range set {
+				for _, a := range of(t, repo) {
+					if selects, err := first(a); err == nil && selects == t {
+						candidates = append(candidates, a)
+					}
+				}
+			}
+			a, err := owner(ctx, r, repo, candidates)
 			if err != nil {
 				skip(repo.String(), err)
 			} else if !seen[a] {
@@ -112,105 +133,38 @@ func (r *Repositories) list(ctx context.Context, registry ociaddr.Registry) ([]o
 	return out, nil
 }
 
-// owner returns the provider whose versions a repository contains. It returns the zero
-// address if the templates assign the repository to no provider. If they assign it to
-// several providers, the annotations of the repository's versions decide.
-func (r *Repositories) owner(ctx context.Context, repo ociaddr.Repository) (provider.Address, error) {
-	candidates := r.candidates(repo)
-	if len(candidates) < 2 {
-		return one(candidates), nil
+// owner returns the candidate whose versions a repository contains. It returns the zero
+// address without candidates. If the templates assign the repository to several candidates, the
+// annotations of the repository's versions decide.
+func owner[A address](ctx context.Context, r *Repositories, repo ociaddr.Repository, candidates []A) (none A, err error) {
+	switch len(candidates) {
+	case 0:
+		return none, nil
+	case 1:
+		return candidates[0], nil
 	}
 	_, store, err := r.Repository(ctx, candidates[0])
 	if err != nil {
-		return provider.Address{}, err
+		return none, err
 	}
 	tags, err := artifact.ListTags(ctx, store)
 	if err != nil {
-		return provider.Address{}, r.Explain(fmt.Errorf("list tags of %s: %w", repo, err), repo)
+		return none, r.Explain(fmt.Errorf("list tags of %s: %w", repo, err), repo)
 	}
 	for _, a := range candidates {
-		if owns(ctx, store, tags, a) {
-			return a, nil
-		}
-	}
-	return provider.Address{}, ambiguous(candidates[0], candidates[1])
-}
-
-// one returns the only candidate, or the zero address without candidates.
-func one[A any](candidates []A) (a A) {
-	if len(candidates) == 1 {
-		a = candidates[0]
-	}
-	return a
-}
-
-func ambiguous(a, b fmt.Stringer) error {
-	return hint.New(fmt.Sprintf("it may belong to %s or to %s, and does not say to which", a, b),
-		"give the full address, or let the template keep the parts of an address apart")
-}
-
-// moduleOwner is like owner, for modules.
-func (r *Repositories) moduleOwner(ctx context.Context, repo ociaddr.Repository) (module.Address, error) {
-	var candidates []module.Address
-	for _, t := range r.ModuleTemplates {
-		for _, a := range t.Modules(repo) {
-			if first, err := r.ModuleTemplates.For(a); err == nil && first == t {
-				candidates = append(candidates, a)
-			}
-		}
-	}
-	if len(candidates) < 2 {
-		return one(candidates), nil
-	}
-	_, store, err := r.Repository(ctx, candidates[0])
-	if err != nil {
-		return module.Address{}, err
-	}
-	tags, err := artifact.ListTags(ctx, store)
-	if err != nil {
-		return module.Address{}, r.Explain(fmt.Errorf("list tags of %s: %w", repo, err), repo)
-	}
-	for _, a := range candidates {
-		for v, tag := range ociaddr.ModuleTags(tags) {
-			if m, err := artifact.ReadModuleTag(ctx, store, a, v, tag); err == nil && m.Address == a {
+		tagOf := ociaddr.TagsOf(a, tags)
+		for _, v := range slices.SortedFunc(maps.Keys(tagOf), provider.Version.Compare) {
+			found, err := artifact.ReadTagged(ctx, store, a, v, tagOf[v])
+			if err == nil && found.Owner() == subject.Address(a) {
 				return a, nil
-			} else if namesOther(err) {
+			}
+			if namesOther(err) {
 				break // the version belongs to another candidate
 			}
 		}
 	}
-	return module.Address{}, ambiguous(candidates[0], candidates[1])
-}
-
-// candidates returns the providers to which the templates assign the repository.
-func (r *Repositories) candidates(repo ociaddr.Repository) (out []provider.Address) {
-	for _, t := range r.Templates {
-		for _, a := range t.Providers(repo) {
-			if first, err := r.Templates.For(a); err == nil && first == t {
-				out = append(out, a)
-			}
-		}
-	}
-	return out
-}
-
-// owns reports whether one of the tags is a version whose annotations name the
-// provider. It returns false if a version belongs to another provider.
-func owns(ctx context.Context, store artifact.ReferenceFetcher, tags []ociaddr.Tag, a provider.Address) bool {
-	for _, t := range tags {
-		v, ok := t.Version()
-		if !ok {
-			continue
-		}
-		found, err := artifact.Read(ctx, store, a, v)
-		if err == nil && found.Provider == a {
-			return true
-		}
-		if namesOther(err) {
-			return false // the version belongs to another candidate
-		}
-	}
-	return false
+	return none, hint.New(fmt.Sprintf("it may belong to %s or to %s, and does not say to which", candidates[0], candidates[1]),
+		"give the full address, or let the template keep the parts of an address apart")
 }
 
 // namesOther reports whether the content of a tag names another provider or module. A module among providers, or a provider

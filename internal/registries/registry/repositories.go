@@ -45,10 +45,9 @@ type Options struct {
 // Repositories gives access to the repositories of providers and modules. The repositories
 // are in the registries that templates name, or in the embedded registry.
 type Repositories struct {
-	Templates       templates.Set
-	ModuleTemplates templates.ModuleSet
-	Client          *auth.Client       // nil if the embedded registry holds the providers and modules
-	Embedded        *embedded.Registry // nil if templates name other registries
+	templates.Sets
+	Client   *auth.Client       // nil if the embedded registry holds the providers and modules
+	Embedded *embedded.Registry // nil if templates name other registries
 
 	close func() error // nil if there is nothing to close
 }
@@ -64,7 +63,7 @@ func Open(o Options) (*Repositories, error) {
 		if err := o.Auth.Validate(); err != nil {
 			return nil, err
 		}
-		return &Repositories{Templates: o.Templates, ModuleTemplates: o.ModuleTemplates, Client: auth.New(o.Auth)}, nil
+		return &Repositories{Sets: templates.Sets{Templates: o.Templates, ModuleTemplates: o.ModuleTemplates}, Client: auth.New(o.Auth)}, nil
 	}
 	if o.DataFolder == "" {
 		return nil, ErrNoDataFolder
@@ -77,7 +76,7 @@ func Open(o Options) (*Repositories, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Repositories{Templates: templates.Set{t}, ModuleTemplates: templates.ModuleSet{m}}
+	r := &Repositories{Sets: templates.Sets{Templates: templates.Set{t}, ModuleTemplates: templates.ModuleSet{m}}}
 	if o.OpenEmbedded != nil {
 		r.Embedded, r.close, err = o.OpenEmbedded(o.DataFolder)
 	} else {
@@ -114,31 +113,6 @@ func (r *Repositories) Repository(ctx context.Context, a subject.Address) (ociad
 // push referrers.
 func (r *Repositories) RepositoryWithReferrers(ctx context.Context, a subject.Address) (ociaddr.Repository, *remote.Repository, error) {
 	return r.open(ctx, a, r.Client.RepositoryWithReferrers)
-}
-
-// TemplateOf returns the template that selects a provider or a module.
-func (r *Repositories) TemplateOf(a subject.Address) (string, error) {
-	if m, ok := a.(module.Address); ok {
-		t, err := r.ModuleTemplates.For(m)
-		return sourceOf(t, err)
-	}
-	t, err := r.Templates.For(a.(provider.Address))
-	return sourceOf(t, err)
-}
-
-func sourceOf(t interface{ Source() string }, err error) (string, error) {
-	if err != nil {
-		return "", err
-	}
-	return t.Source(), nil
-}
-
-// AddressOf returns the address of the repository of a provider or a module.
-func (r *Repositories) AddressOf(a subject.Address) (ociaddr.Repository, error) {
-	if m, ok := a.(module.Address); ok {
-		return r.ModuleTemplates.Repository(m)
-	}
-	return r.Templates.Repository(a.(provider.Address))
 }
 
 func (r *Repositories) open(ctx context.Context, a subject.Address, client func(context.Context, ociaddr.Repository) (*remote.Repository, error)) (addr ociaddr.Repository, repo *remote.Repository, err error) {

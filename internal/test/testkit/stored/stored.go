@@ -69,7 +69,7 @@ func ForHost(tb testkit.TB, template, host string) *Registry {
 	r.check(err)
 	e, err := embedded.Open(r.dir, slog.New(slog.DiscardHandler))
 	r.check(err)
-	r.Repositories = &registry.Repositories{Templates: templates.Set{t}, Embedded: e}
+	r.Repositories = &registry.Repositories{Sets: templates.Sets{Templates: templates.Set{t}}, Embedded: e}
 	tb.Cleanup(func() { e.Close() })
 	server := httptest.NewServer(r.origin)
 	tb.Cleanup(server.Close)
