@@ -33,19 +33,19 @@ func (c *Client) Explain(err error, r ociaddr.Repository) error {
 	if err == nil || errors.Is(err, context.Canceled) || hint.Of(err) != "" {
 		return err
 	}
+	h := outgoing.ProxyHint(err) // if the proxy itself responds with an error, that error has a hint
 	for _, explain := range []func(error, ociaddr.Repository) string{
-		explainProxy, c.explainPlainHTTP, explainSymptom, c.explainTLS, c.explainAnswer, c.explainCredential,
+		c.explainPlainHTTP, explainSymptom, c.explainTLS, c.explainAnswer, c.explainCredential,
 	} {
-		if h := explain(err, r); h != "" {
-			return hint.Wrap(err, "%s", h)
+		if h == "" {
+			h = explain(err, r)
 		}
 	}
-	return err
+	if h == "" {
+		return err
+	}
+	return hint.Wrap(err, "%s", h)
 }
-
-// explainProxy returns the hint for a proxy that cannot be reached. If a proxy responds
-// with an error, that error already has a hint.
-func explainProxy(err error, _ ociaddr.Repository) string { return outgoing.ProxyHint(err) }
 
 // explainPlainHTTP returns the hint for a server that ends connections because it speaks
 // TLS only.

@@ -13,14 +13,14 @@ import (
 // Account is the logins for some repositories of a registry, in order of preference.
 type Account struct {
 	registry ociaddr.Registry
-	logins   []*login
+	logins   []*source
 	helpers  *helperRunner
 	log      *slog.Logger
 
 	// used is the login that was chosen when the registry last asked for a credential.
 	// It is nil if no login had a credential. Before the registry asks for a
 	// credential, used is the best login.
-	used    atomic.Pointer[login]
+	used    atomic.Pointer[source]
 	refused atomic.Bool // the registry refused the access token of the login used
 }
 
@@ -38,7 +38,7 @@ func (e *Error) Unwrap() error { return e.Err }
 
 // choose tries the logins in order. It returns the first login that has a credential, or the
 // first that fails, with its error. It returns nil if no login has a credential.
-func (a *Account) choose(ctx context.Context) (*login, credential, error) {
+func (a *Account) choose(ctx context.Context) (*source, credential, error) {
 	for _, l := range a.logins {
 		cred, err := l.get(ctx, a.helpers, a.registry)
 		if err != nil || !cred.empty() {

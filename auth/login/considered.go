@@ -41,12 +41,14 @@ func (s *Logins) Considered(ctx context.Context, r ociaddr.Repository) []Candida
 		considered := Candidate{Source: l.String(), Chosen: l == chosen, Reason: reason(l, chosen, passed, err, r), Login: true, Missed: l.openTofuMiss(r)}
 		if l == chosen {
 			considered.Err = err
-			considered.LostDollar = lostDollar(cred.reveal().Username)
+			// A shell reads "robot$ci" in double quotes as robot, and "robot$acme+ci" as robot+ci.
+			user := cred.reveal().Username
+			considered.LostDollar = user == "robot" || strings.HasPrefix(user, "robot+")
 		}
 		out = append(out, considered)
 		passed = passed || l == chosen
 	}
-	all, _ := s.sources() // cannot fail, because For has succeeded
+	all, _ := s.all() // cannot fail, because For has succeeded
 	return append(out, all.others(r)...)
 }
 
@@ -62,16 +64,10 @@ func (s *Logins) Effective(ctx context.Context, r ociaddr.Repository) string {
 	return ""
 }
 
-// lostDollar reports whether a shell may have changed a robot's name. It reads "robot$ci" in
-// double quotes as robot, and "robot$acme+ci" as robot+ci.
-func lostDollar(user string) bool {
-	return user == "robot" || strings.HasPrefix(user, "robot+")
-}
-
 // reason says why the login l was chosen or not. The login matches the repository.
 // chosen is the chosen login, and err is its error. passed says whether l is after
 // chosen in the order of preference.
-func reason(l, chosen *login, passed bool, err error, r ociaddr.Repository) string {
+func reason(l, chosen *source, passed bool, err error, r ociaddr.Repository) string {
 	what := "it is for " + l.key.String()
 	if l.specificity(r) == hostByURL {
 		what = fmt.Sprintf("it is for %s, as docker reads a URL with a path", l.key.host)
@@ -90,7 +86,7 @@ func reason(l, chosen *login, passed bool, err error, r ociaddr.Repository) stri
 }
 
 // others returns the sources without a login for the repository.
-func (s loginSources) others(r ociaddr.Repository) []Candidate {
+func (s sources) others(r ociaddr.Repository) []Candidate {
 	var out []Candidate
 	for _, l := range s {
 		switch matches := l.specificity(r) != noMatch; {

@@ -158,9 +158,8 @@ func at(origin string) string {
 	return " at " + origin
 }
 
-// login converts a valid Login into the internal form that is ranked with the logins of all
-// sources.
-func (l Login) login() *login {
+// asSource returns a valid Login as a source, which is ranked with all other sources.
+func (l Login) asSource() *source {
 	k, _ := parseKey(l.Prefix)
 	block := fmt.Sprintf("oci_credentials %q%s", l.Prefix, at(l.Origin))
 	if l.Helper != "" {
@@ -168,7 +167,7 @@ func (l Login) login() *login {
 		out.miss = blockMiss(l.InCLIConfig)
 		return out
 	}
-	return &login{key: k, source: "the block " + block, kind: inBlock, miss: blockMiss(l.InCLIConfig), cred: newCredential(auth.Credential{
+	return &source{key: k, name: "the block " + block, kind: inBlock, miss: blockMiss(l.InCLIConfig), cred: newCredential(auth.Credential{
 		Username: l.Username.Reveal(), Password: l.Password.Reveal(),
 		AccessToken: l.AccessToken.Reveal(), RefreshToken: l.RefreshToken.Reveal(),
 	})}
@@ -229,15 +228,15 @@ func (env Environment) usedVariables() []string {
 	return slices.DeleteFunc(Variables()[1:], func(name string) bool { return env.Variable(name) == "" })
 }
 
-// variableLogin returns the login in the environment in the internal form. It returns nil
+// variableLogin returns the login in the environment as a source. It returns nil
 // if the environment contains no login.
-func (env Environment) variableLogin() (*login, error) {
+func (env Environment) variableLogin() (*source, error) {
 	l, err := env.VariableLogin()
 	if err != nil || l == nil {
 		return nil, err
 	}
-	out := l.login()
+	out := l.asSource()
 	out.kind, out.miss = inVariables, "OpenTofu does not know the variables "+variableRegistry+"_..."
-	out.source = fmt.Sprintf("the variables %s=%s, %s", variableRegistry, l.Prefix, strings.Join(env.usedVariables(), ", "))
+	out.name = fmt.Sprintf("the variables %s=%s, %s", variableRegistry, l.Prefix, strings.Join(env.usedVariables(), ", "))
 	return out, nil
 }

@@ -215,7 +215,7 @@ func FuzzLogin(f *testing.F) {
 				want += strings.Count(path, "/") + 1
 			}
 		}
-		if got := l.login().key.specificity(r); got != want {
+		if got := l.asSource().key.specificity(r); got != want {
 			t.Errorf("%q for %s: specificity %d, want %d", prefix, r, got, want)
 		}
 	})

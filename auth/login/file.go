@@ -3,7 +3,6 @@ package login
 import (
 	"bytes"
 	"cmp"
-	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -16,88 +15,17 @@ import (
 
 	"github.com/ocibridge/ocibridge/internal/base/files"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
-	"github.com/ocibridge/ocibridge/ociaddr"
 )
-
-// login is a source of one credential: an entry of a login file, a block of a
-// configuration, environment variables, or a helper. A login file or a block names the
-// helper.
-type login struct {
-	key    key
-	source string // a description, for [login.String]
-	kind   sourceKind
-	helper string // the name after docker-credential-; "" if cred is the credential
-	cred   credential
-	err    error // what is wrong with the source; reported only if the source is chosen
-	// absent says why the source has no login. It is "" if the source has a login.
-	absent string
-	// except lists registries for which the login is not used, although key matches
-	// them.
-	except []key
-	// written is the key as written in the login file; "" for credsStore.
-	written string
-	// miss says why OpenTofu never finds this login. It is "" if OpenTofu might find it.
-	miss string
-}
-
-// specificity returns the specificity of the login's key for the repository. It returns
-// noMatch if the login excludes the repository's registry.
-func (l *login) specificity(r ociaddr.Repository) int {
-	if slices.ContainsFunc(l.except, func(k key) bool { return k.specificity(r) != noMatch }) {
-		return noMatch
-	}
-	return l.key.specificity(r)
-}
-
-// sourceKind is the kind of source that a login comes from. The hint for a refused login
-// depends on it.
-type sourceKind int
-
-const (
-	inFile sourceKind = iota
-	inBlock
-	inVariables
-)
-
-// helperLogin returns the login that a helper provides. setting describes the setting
-// that names the helper.
-func helperLogin(k key, helper, setting string, kind sourceKind) *login {
-	return &login{
-		key: k, kind: kind, helper: helper,
-		source: fmt.Sprintf("the helper %s%s (%s)", helperPrefix, helper, setting),
-	}
-}
-
-// String describes where the credential comes from.
-func (l *login) String() string { return l.source }
-
-// get returns the login's credential for the registry. It returns the zero credential if
-// a helper has no credential.
-func (l *login) get(ctx context.Context, helpers *helperRunner, registry ociaddr.Registry) (credential, error) {
-	if l.helper != "" && l.err == nil {
-		return helpers.get(ctx, l.helper, registry)
-	}
-	return l.cred, l.err
-}
 
 // loginFile is a location where a login file may exist.
 type loginFile struct {
-	name string
-	// text is the content of the file if name is an environment variable that holds the
-	// content.
-	text string
-	// legacy is true for ~/.dockercfg, which has the entries at its top level, without
-	// "auths".
-	legacy bool
-	// named is true if the user named the file in an environment variable.
-	named bool
-	// required is true if a block names the file. Every problem with a required file is
-	// an error.
-	required bool
-	// openTofu is true if OpenTofu reads the file too.
-	openTofu bool
-	// skip is true if OpenTofu reads the file but this package does not.
-	skip bool
+	name     string
+	text     string // the content, if name is an environment variable that holds it
+	legacy   bool   // the file is ~/.dockercfg, which has the entries at its top level, without "auths"
+	named    bool   // the user named the file in an environment variable
+	required bool   // a block names the file, so every problem with it is an error
+	openTofu bool   // OpenTofu reads the file too
+	skip     bool   // OpenTofu reads the file, but this package does not
 }
 
 // String describes the login file for messages.
@@ -197,7 +125,7 @@ type wireAuth struct {
 // earlier login behind. The helper for all registries (credsStore) comes last. OpenTofu
 // does the same, and docker does not. An empty name in credHelpers excludes a registry
 // from credsStore, as in docker.
-func (f loginFile) parse(src []byte) ([]*login, error) {
+func (f loginFile) parse(src []byte) ([]*source, error) {
 	wire, err := decodeLoginFile(src, f.legacy)
 	if err != nil {
 		return nil, err
@@ -206,7 +134,7 @@ func (f loginFile) parse(src []byte) ([]*login, error) {
 	if wire.bare {
 		fileMiss = cmp.Or(fileMiss, "OpenTofu reads no file without \"auths\"")
 	}
-	var out []*login
+	var out []*source
 	var except []key
 	for _, name := range sortedKeys(wire.CredHelpers) {
 		k, ok := parseKey(name)
@@ -215,7 +143,7 @@ func (f loginFile) parse(src []byte) ([]*login, error) {
 		case !ok:
 		case wire.CredHelpers[name] == "":
 			except = append(except, k)
-			out = append(out, &login{key: k, source: setting, absent: "it is empty, which excludes the registry from credsStore"})
+			out = append(out, &source{key: k, name: setting, absent: "it is empty, which excludes the registry from credsStore"})
 		default:
 			l := fileHelper(k, wire.CredHelpers[name], setting)
 			l.written, l.miss = name, fileMiss
@@ -227,9 +155,11 @@ func (f loginFile) parse(src []byte) ([]*login, error) {
 		if !ok {
 			continue
 		}
-		l := &login{key: k, source: fmt.Sprintf("the login for %s in %s", name, f.name), written: name}
+		l := &source{key: k, name: fmt.Sprintf("the login for %s in %s", name, f.name), written: name}
 		l.cred, l.err = wire.Auths[name].credential()
-		l.miss = cmp.Or(fileMiss, wire.Auths[name].openTofuMiss())
+		if l.miss = fileMiss; l.miss == "" && wire.Auths[name].Auth == "" {
+			l.miss = `OpenTofu reads no entry without "auth"`
+		}
 		if l.err == nil && l.cred.empty() {
 			l.absent = "it is empty, as logging in with a helper leaves it"
 		}
@@ -241,14 +171,14 @@ func (f loginFile) parse(src []byte) ([]*login, error) {
 		out = append(out, l)
 	}
 	if len(out) == 0 {
-		out = append(out, &login{source: f.String(), absent: "it holds no login"})
+		out = append(out, &source{name: f.String(), absent: "it holds no login"})
 	}
 	return out, nil
 }
 
 // fileHelper returns the login of a helper that a login file names. setting describes
 // the place in the file.
-func fileHelper(k key, name, setting string) *login {
+func fileHelper(k key, name, setting string) *source {
 	l := helperLogin(k, name, setting, inFile)
 	if !validHelper(name) {
 		l.err = hint.New("a helper's name cannot hold a path", "%s", helperHelp)

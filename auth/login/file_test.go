@@ -37,9 +37,9 @@ func environment(goos string, vars, files map[string]string) Environment {
 }
 
 // parseLoginFile returns the sources in a login file that have a login.
-func parseLoginFile(f loginFile, src []byte) ([]*login, error) {
+func parseLoginFile(f loginFile, src []byte) ([]*source, error) {
 	sources, err := f.parse(src)
-	return slices.DeleteFunc(sources, func(l *login) bool { return l.absent != "" }), err
+	return slices.DeleteFunc(sources, func(l *source) bool { return l.absent != "" }), err
 }
 
 func TestLoginFilePlaces(t *testing.T) {
@@ -388,7 +388,7 @@ func FuzzParseLoginFile(f *testing.F) {
 			if err == nil == cred.empty() {
 				t.Errorf("%s: neither credential nor error, or both", l)
 			}
-			if s := fmt.Sprintf("%v %+v %#v", l.cred, *l, err); strings.Contains(s, "marked-secret") && !strings.Contains(l.source, "marked-secret") {
+			if s := fmt.Sprintf("%v %+v %#v", l.cred, *l, err); strings.Contains(s, "marked-secret") && !strings.Contains(l.name, "marked-secret") {
 				t.Errorf("a secret shows in %q", s)
 			}
 		}

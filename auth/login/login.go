@@ -3,28 +3,12 @@
 //
 // Only ocibridge itself imports this package: it can change at any time.
 //
-// It uses the credentials that the user already has. They come from these
-// sources, in this order:
-//
-//   - oci_credentials blocks ([Options.Explicit]);
-//   - the variables OCIBRIDGE_REGISTRY (HOST or HOST/PATH) with
-//     OCIBRIDGE_REGISTRY_USERNAME and OCIBRIDGE_REGISTRY_PASSWORD, or with
-//     OCIBRIDGE_REGISTRY_TOKEN (an access token), OCIBRIDGE_REGISTRY_IDENTITY_TOKEN
-//     (a refresh token) or both;
-//   - the helper that an oci_default_credentials block names ([Options.Defaults]);
-//   - the login files that the oci_default_credentials block names. Without this block:
-//     REGISTRY_AUTH_FILE, the locations that containers-auth.json(5) lists for the
-//     operating system, DOCKER_AUTH_CONFIG (the variable holds the content of a login
-//     file), DOCKER_CONFIG or ~/.docker/config.json, and ~/.dockercfg. Within a file the
-//     order is credHelpers, auths, credsStore. OpenTofu reads auths before credHelpers.
-//     Docker ignores auths if it has a helper for the registry.
-//
-// The most specific login for a repository is used: the longest repository prefix first,
-// then the host, then a helper for all hosts. Equally specific logins rank in the order of
-// the sources above. If a helper has no credential, the next login is tried. [Environment]
-// determines where files are searched. [Logins] reads the files once, when it first needs a
-// login. It runs a helper only if a registry asks for a credential and no better login has
-// one.
+// It uses the credentials that the user already has. docs/reference/credentials.md lists
+// their sources in order. The most specific login for a repository is used: the longest
+// repository prefix first, then the host, then a helper for all hosts. Equally specific
+// logins rank in the order of their sources. [Logins] reads the login files once, when it
+// first needs a login. It runs a helper only if a registry asks for a credential and no
+// better login has one.
 //
 // No error, log record or formatted value contains a secret. The types of secrets print as
 // [redacted]. Their values are passed only to code that sends the secrets or removes them
@@ -78,15 +62,11 @@ type Options struct {
 	// before the logins in the CLI configuration.
 	Explicit []Login
 
-	// Defaults configures the sources of other logins. nil means the sources that the
-	// package documentation lists.
+	// Defaults configures the sources of other logins. nil means the usual login files.
 	Defaults *Defaults
 
-	// HelperTimeout limits the duration of one run of a credential helper; 0 means 30 s.
-	HelperTimeout time.Duration
-
-	// Log receives the source of each credential; nil means no log.
-	Log *slog.Logger
+	HelperTimeout time.Duration // the limit of one run of a credential helper; 0 means 30 s
+	Log           *slog.Logger  // receives the source of each credential; nil means no log
 }
 
 // Validate checks the blocks and variables. It reads no file.
@@ -108,7 +88,7 @@ func (o Options) Validate() error {
 // Logins finds the logins of repositories, and stores logins. It is safe for concurrent use.
 type Logins struct {
 	opts    Options
-	sources func() (loginSources, error)
+	all     func() (sources, error) // finds the sources once
 	helpers *helperRunner
 
 	mu       sync.Mutex
@@ -121,23 +101,18 @@ func New(opts Options) *Logins {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Logins{
-		opts: opts,
-		sources: sync.OnceValues(func() (loginSources, error) {
-			if err := opts.Validate(); err != nil {
-				return nil, err
-			}
-			return findSources(opts)
-		}),
+		opts:     opts,
+		all:      sync.OnceValues(func() (sources, error) { return findSources(opts) }),
 		helpers:  newHelperRunner(cmp.Or(opts.HelperTimeout, 30*time.Second)),
 		accounts: map[string]*Account{},
 	}
 }
 
 // For returns the account of a repository. Repositories of one registry have the same account
-// if the same logins match them. For returns an error if the options are invalid, or if a login file that a block
-// names cannot be read or parsed.
+// if the same logins match them. For returns an error if the options are invalid, or if a
+// login file that a block names cannot be read or parsed.
 func (s *Logins) For(r ociaddr.Repository) (*Account, error) {
-	all, err := s.sources()
+	all, err := s.all()
 	if err != nil {
 		return nil, err
 	}
@@ -162,7 +137,7 @@ func (s *Logins) For(r ociaddr.Repository) (*Account, error) {
 // ExplainNone returns the hint for a repository without a login. The hint names up to three
 // logins for other repositories of the same registry.
 func (s *Logins) ExplainNone(r ociaddr.Repository) string {
-	all, _ := s.sources() // empty if the options are invalid
+	all, _ := s.all() // empty if the options are invalid
 	if err := all.fault(); err != nil {
 		return fmt.Sprintf("no login for %s was found, and one source of logins could not be read: %v; %s", r.Registry, err, hint.Of(err))
 	}

@@ -1,8 +1,6 @@
 package login
 
 import (
-	"cmp"
-	"slices"
 	"strings"
 
 	"github.com/ocibridge/ocibridge/ociaddr"
@@ -78,19 +76,4 @@ func (k key) specificity(r ociaddr.Repository) int {
 		return hostByURL
 	}
 	return noMatch
-}
-
-// rank returns the logins that match the repository, most specific first. Equally
-// specific logins keep their order. Sources without a login are omitted.
-func rank(all []*login, r ociaddr.Repository) []*login {
-	var out []*login
-	for _, l := range all {
-		if l.absent == "" && l.specificity(r) != noMatch {
-			out = append(out, l)
-		}
-	}
-	slices.SortStableFunc(out, func(a, b *login) int {
-		return cmp.Compare(b.specificity(r), a.specificity(r))
-	})
-	return out
 }

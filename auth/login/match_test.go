@@ -81,12 +81,12 @@ func TestSpecificity(t *testing.T) {
 }
 
 func TestRankKeepsOrderOfEquals(t *testing.T) {
-	var all []*login
+	var all []*source
 	for _, name := range []string{"ghcr.io", "ghcr.io/acme", "other.io", "https://ghcr.io/elsewhere", "ghcr.io/acme/null", "https://ghcr.io", "ghcr.io/acme"} {
 		k, _ := parseKey(name)
-		all = append(all, &login{key: k, source: name})
+		all = append(all, &source{key: k, name: name})
 	}
-	all = slices.Insert(all, 1, &login{source: "every host"})
+	all = slices.Insert(all, 1, &source{name: "every host"})
 	var got []string
 	for _, l := range rank(all, mustRepository(t, "ghcr.io/acme/null")) {
 		got = append(got, l.String())

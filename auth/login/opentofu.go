@@ -11,7 +11,7 @@ import (
 // that OpenTofu finds it. OpenTofu reads fewer sources, and parses their entries more
 // strictly. The rules are in OpenTofu's package
 // internal/command/cliconfig/ociauthconfig.
-func (l *login) openTofuMiss(r ociaddr.Repository) string {
+func (l *source) openTofuMiss(r ociaddr.Repository) string {
 	switch {
 	case l.miss != "":
 		return l.miss
@@ -62,13 +62,4 @@ func openTofuParses(src []byte) bool {
 		CredsStore  string            `json:"credsStore"`
 	}
 	return json.Unmarshal(src, &f) == nil
-}
-
-// openTofuMiss says why OpenTofu takes no login from the entry. "" means that OpenTofu
-// takes it. OpenTofu reads only the field "auth".
-func (w wireAuth) openTofuMiss() string {
-	if w.Auth == "" {
-		return `OpenTofu reads no entry without "auth"`
-	}
-	return ""
 }

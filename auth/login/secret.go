@@ -14,19 +14,15 @@ const redacted = "[redacted]"
 // logger and encoder prints such a type as [redacted].
 type sealed struct{}
 
-// String implements [fmt.Stringer].
 func (sealed) String() string { return redacted }
 
-// GoString implements [fmt.GoStringer].
 func (sealed) GoString() string { return redacted }
 
 // Format implements [fmt.Formatter] for every verb.
 func (sealed) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, redacted) }
 
-// LogValue implements [slog.LogValuer].
 func (sealed) LogValue() slog.Value { return slog.StringValue(redacted) }
 
-// MarshalText implements [encoding.TextMarshaler].
 func (sealed) MarshalText() ([]byte, error) { return []byte(redacted), nil }
 
 // Secret is a password or token from a configuration. A formatted Secret never shows its
@@ -74,9 +70,6 @@ func newCredential(c auth.Credential) credential {
 }
 
 func (c credential) empty() bool { return c.value == nil }
-
-// equal reports whether c and other have the same value.
-func (c credential) equal(other credential) bool { return c.reveal() == other.reveal() }
 
 // reveal returns the value of the credential. Only code that passes the value to oras-go,
 // or checks whether it was sent, may call reveal.

@@ -14,7 +14,7 @@ import (
 func TestCredentialShowsNothing(t *testing.T) {
 	const secret = "s3cr3t"
 	cred := newCredential(auth.Credential{Username: "u", Password: secret, RefreshToken: secret, AccessToken: secret})
-	l := &login{source: "ghcr.io", cred: cred}
+	l := &source{name: "ghcr.io", cred: cred}
 	var out bytes.Buffer
 	log := slog.New(slog.NewJSONHandler(&out, nil))
 	for _, v := range []any{cred, &cred, l, *l, []credential{cred}, map[string]any{"x": cred}, struct{ c credential }{cred}} {

@@ -11,24 +11,26 @@ import (
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 )
 
-// loginSources holds every source that was examined, including sources without a login.
+// sources holds every source that was examined, including sources without a login.
 // The order of the sources decides between equally specific logins.
-type loginSources []*login
+type sources []*source
 
 // findSources collects all sources of logins, in order of precedence: blocks, then
-// variables, then the helper for all registries, then login files. The options must be
-// valid.
-func findSources(opts Options) (loginSources, error) {
-	var s loginSources
+// variables, then the helper for all registries, then login files.
+func findSources(opts Options) (sources, error) {
+	if err := opts.Validate(); err != nil {
+		return nil, err
+	}
+	var s sources
 	for _, l := range opts.Explicit {
-		s = append(s, l.login())
+		s = append(s, l.asSource())
 	}
 	variables, err := opts.Environment.variableLogin()
 	if err != nil {
 		return nil, err
 	}
 	if variables == nil {
-		variables = &login{source: "the variables " + variableRegistry + " and " + variableRegistry + "_...", absent: "not set"}
+		variables = &source{name: "the variables " + variableRegistry + " and " + variableRegistry + "_...", absent: "not set"}
 	}
 	s = append(s, variables)
 	locations := opts.Environment.loginFiles()
@@ -39,7 +41,7 @@ func findSources(opts Options) (loginSources, error) {
 			s = append(s, l)
 		}
 		if !d.Discover || d.Files != nil && len(d.Files) == 0 {
-			s = append(s, &login{source: "login files of docker and compatible tools", absent: "not looked for, as the oci_default_credentials block" + at(d.Origin) + " says"})
+			s = append(s, &source{name: "login files of docker and compatible tools", absent: "not looked for, as the oci_default_credentials block" + at(d.Origin) + " says"})
 		}
 		locations = d.files(locations)
 	}
@@ -67,7 +69,7 @@ func (d *Defaults) files(usual []loginFile) []loginFile {
 // that a block names is an error. Other files that do not exist are skipped. read logs a
 // warning if a variable names the missing file. Other files that cannot be read or parsed
 // are skipped with a warning, because the right login may be in a different file.
-func (s loginSources) read(locations []loginFile, opts Options) (loginSources, error) {
+func (s sources) read(locations []loginFile, opts Options) (sources, error) {
 	env := opts.Environment
 	if env.ReadFile == nil {
 		return s, nil
@@ -85,7 +87,7 @@ func (s loginSources) read(locations []loginFile, opts Options) (loginSources, e
 		if f.openTofu && !f.required && !missing && (err != nil || !openTofuParses(src)) {
 			unparsable = f.name
 		}
-		var found []*login
+		var found []*source
 		if err == nil {
 			found, err = f.parse(src)
 		} else {
@@ -102,10 +104,10 @@ func (s loginSources) read(locations []loginFile, opts Options) (loginSources, e
 			if f.named {
 				opts.Log.Warn("the login file that REGISTRY_AUTH_FILE names does not exist", "file", f.name)
 			}
-			s = append(s, &login{source: f.String(), absent: "it does not exist"})
+			s = append(s, &source{name: f.String(), absent: "it does not exist"})
 		default:
 			opts.Log.Warn("a login file cannot be used", "file", f.name, "error", err, "hint", hint.Of(err))
-			s = append(s, &login{source: f.String(), absent: err.Error(), err: err})
+			s = append(s, &source{name: f.String(), absent: err.Error(), err: err})
 		}
 	}
 	for _, l := range s {
@@ -117,7 +119,7 @@ func (s loginSources) read(locations []loginFile, opts Options) (loginSources, e
 }
 
 // fault returns the error of the first source that could not be read, or nil.
-func (s loginSources) fault() error {
+func (s sources) fault() error {
 	for _, l := range s {
 		if l.absent != "" && l.err != nil {
 			return fmt.Errorf("%s: %w", l, l.err)

@@ -73,12 +73,12 @@ func (s *Logins) Store(ctx context.Context, r ociaddr.Repository, username strin
 	}
 	// A login in the file, or under another name in the helper, would be found first. Some helpers,
 	// such as docker-credential-osxkeychain, have one entry for both names: it is the new login.
-	stored := newCredential(auth.Credential{Username: username, Password: password.Reveal()})
+	stored := auth.Credential{Username: username, Password: password.Reveal()}
 	for _, server := range serverNames(r.Registry) {
 		if server == e.written {
 			continue
 		}
-		if other, err := s.helpers.run(ctx, e.helper, server); err == nil && !other.empty() && !other.equal(stored) {
+		if other, err := s.helpers.run(ctx, e.helper, server); err == nil && !other.empty() && other.reveal() != stored {
 			_ = s.helpers.erase(ctx, e.helper, server)
 		}
 	}

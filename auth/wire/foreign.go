@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"mime"
 	"net/http"
-	"regexp"
 	"strings"
 
 	"github.com/ocibridge/ocibridge/internal/base/document"
@@ -61,24 +60,6 @@ func refuseHTML(req *http.Request, resp *http.Response) error {
 	return nil
 }
 
-var blobPath = regexp.MustCompile(`/blobs/[^/:]+:[^/]+$`)
-
-// wantsJSON reports whether the request is for the registry API but not for a blob. For a
-// redirected request, wantsJSON looks at the original request, because registries usually
-// redirect to login pages.
-func wantsJSON(req *http.Request) bool {
-	path := firstOf(req).URL.Path
-	return strings.HasPrefix(path, "/v2/") && !blobPath.MatchString(path)
-}
-
-// firstOf returns the original of a redirected request, or the request itself.
-func firstOf(req *http.Request) *http.Request {
-	for req.Response != nil && req.Response.Request != nil {
-		req = req.Response.Request
-	}
-	return req
-}
-
 // maxPeek is the maximum number of bytes that are searched for the first character of an
 // HTML page.
 const maxPeek = 512
@@ -93,11 +74,6 @@ func looksLikeHTML(req *http.Request, resp *http.Response) bool {
 	start = bytes.TrimLeft(bytes.TrimPrefix(start, []byte("\xef\xbb\xbf")), " \t\r\n")
 	return bytes.HasPrefix(start, []byte("<"))
 }
-
-// maxErrorBody is the maximum length in bytes of the body of an error response. Further
-// bytes are not used to decide whether a registry sent the error, and are cut off before
-// the body is shown.
-const maxErrorBody = 64 << 10
 
 var (
 	// pageLimits are the limits of one page of tags or repositories. The limits are high
@@ -170,22 +146,4 @@ func peekWithin(resp *http.Response, l document.Limits) ([]byte, error) {
 		return nil, err
 	}
 	return body, l.Check(body)
-}
-
-var (
-	referrersPath = regexp.MustCompile(`/referrers/[^/:]+:[^/]+$`)
-	// fallbackPath matches the path of a fallback tag. The index under this tag lists the
-	// referrers of a manifest.
-	fallbackPath = regexp.MustCompile(`/manifests/[a-z0-9]+-[0-9a-f]{64,}$`)
-)
-
-// isReferrerList reports whether the path is the URL path of a list of referrers: in the
-// referrers API, or under a fallback tag.
-func isReferrerList(path string) bool {
-	return referrersPath.MatchString(path) || fallbackPath.MatchString(path)
-}
-
-// isPage reports whether the path is the URL path of a list of tags or repositories.
-func isPage(path string) bool {
-	return strings.HasSuffix(path, "/tags/list") || path == "/v2/_catalog"
 }

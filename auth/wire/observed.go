@@ -14,7 +14,6 @@ type observed struct {
 	report func(telemetry.RegistryRequest)
 }
 
-// RoundTrip implements [http.RoundTripper].
 func (t observed) RoundTrip(req *http.Request) (*http.Response, error) {
 	start := time.Now()
 	ctx, end := telemetry.Start(req.Context(), "registry request", slog.String("http.request.method", req.Method), slog.String("server.address", req.URL.Host), slog.String("url.path", tracedPath(req)))
@@ -31,13 +30,4 @@ func (t observed) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	end(err, slog.Int("http.response.status_code", sent.Status))
 	return resp, err
-}
-
-// tracedPath returns the path of a request for traces and logs. It omits the path of a
-// redirected request, because storage may put a signature into that path.
-func tracedPath(req *http.Request) string {
-	if req.Response != nil {
-		return "redirected"
-	}
-	return req.URL.Path
 }

@@ -2,7 +2,6 @@ package wire
 
 import (
 	"context"
-	"io"
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
@@ -16,11 +15,8 @@ import (
 )
 
 const (
-	// maxAttempts is the maximum number of times that a request is sent, including the
-	// first.
-	maxAttempts = 4
-	// maxDelay is the upper limit of the maximum wait, which doubles with each retry.
-	maxDelay = 10 * time.Second
+	maxAttempts = 4                // how often a request is sent, including the first time
+	maxDelay    = 10 * time.Second // the upper limit of the maximum wait, which doubles with each retry
 	// maxRetryAfter is the longest Retry-After for which the client waits. If a registry
 	// asks for a longer wait, the registry's response is returned to the caller.
 	maxRetryAfter = time.Minute
@@ -109,12 +105,6 @@ func repeatable(req *http.Request) bool {
 	return false
 }
 
-// isTokenRequest reports whether the request is a POST that exchanges a refresh token or
-// password for an access token.
-func isTokenRequest(req *http.Request) bool {
-	return req.Method == http.MethodPost && req.Header.Get("Content-Type") == "application/x-www-form-urlencoded"
-}
-
 // isTransient reports whether the response or err is a transient failure, after which a
 // retry may succeed.
 func isTransient(req *http.Request, resp *http.Response, err error) bool {
@@ -128,17 +118,6 @@ func isTransient(req *http.Request, resp *http.Response, err error) bool {
 		return req.Method == http.MethodGet || req.Method == http.MethodHead
 	}
 	return false
-}
-
-// maxDrain is the maximum number of bytes of a discarded response that are read. A
-// connection can be reused only if the response was read to its end.
-const maxDrain = 64 << 10
-
-func drain(resp *http.Response) {
-	if resp != nil {
-		_, _ = io.CopyN(io.Discard, resp.Body, maxDrain)
-		_ = resp.Body.Close()
-	}
 }
 
 func (t *retrier) logRetry(ctx context.Context, req *http.Request, resp *http.Response, err error, wait time.Duration) {

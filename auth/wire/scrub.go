@@ -35,20 +35,15 @@ const minSecret = 3
 // add records the secrets of the credential, in every form in which they may appear in
 // a request or a response.
 func (s *sentSecrets) add(c auth.Credential) {
-	for _, secret := range []string{c.Password, c.RefreshToken, c.AccessToken} {
-		if secret != "" {
-			s.addText(secret)
-		}
-	}
+	secrets := []string{c.Password, c.RefreshToken, c.AccessToken}
 	if c.Password != "" {
-		s.addText(base64.StdEncoding.EncodeToString([]byte(c.Username + ":" + c.Password)))
+		secrets = append(secrets, base64.StdEncoding.EncodeToString([]byte(c.Username+":"+c.Password)))
 	}
-}
-
-func (s *sentSecrets) addText(secret string) {
-	for _, text := range spellings(secret) {
-		if len(text) >= minSecret {
-			s.texts.Add(text, struct{}{})
+	for _, secret := range secrets {
+		for _, text := range spellings(secret) {
+			if len(text) >= minSecret {
+				s.texts.Add(text, struct{}{})
+			}
 		}
 	}
 }

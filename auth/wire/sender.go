@@ -83,7 +83,6 @@ func (s *Sender) Vouched() bool {
 // that the request should check.
 var ErrNotAsked = errors.New("the registry did not ask for a credential, so the credential is not checked")
 
-// Do implements [remote.Client].
 func (s *Sender) Do(req *http.Request) (*http.Response, error) {
 	req = ownScopes(req)
 	resp, err := s.send(req)

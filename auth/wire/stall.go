@@ -21,7 +21,6 @@ type stallGuard struct {
 	limit time.Duration
 }
 
-// RoundTrip implements [http.RoundTripper].
 func (t stallGuard) RoundTrip(req *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(req.Context())
 	resp, err := t.next.RoundTrip(req.WithContext(ctx))
@@ -42,7 +41,6 @@ type guardedBody struct {
 	cancel context.CancelCauseFunc
 }
 
-// Read implements [io.Reader].
 func (b *guardedBody) Read(p []byte) (int, error) {
 	timer := time.AfterFunc(b.limit, func() { b.cancel(ErrStalled) })
 	defer timer.Stop()
@@ -53,7 +51,6 @@ func (b *guardedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close implements [io.Closer].
 func (b *guardedBody) Close() error {
 	err := b.ReadCloser.Close()
 	b.cancel(nil)

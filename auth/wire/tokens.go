@@ -84,7 +84,6 @@ func newTokenCache(now func() time.Time) *tokenCache {
 	return &tokenCache{now: now, tokens: tokens}
 }
 
-// GetScheme implements [auth.Cache].
 func (c *tokenCache) GetScheme(_ context.Context, host string) (auth.Scheme, error) {
 	if scheme, ok := c.schemes.Load(host); ok {
 		return scheme.(auth.Scheme), nil
@@ -274,3 +273,6 @@ func (l *tokenLife) read(h http.Header, body []byte) {
 	}
 	l.until = l.asked.Add(life - margin)
 }
+
+// wantsToken reports whether the request asks a token server for a token.
+func wantsToken(req *http.Request) bool { return req.Context().Value(tokenLifeKey{}) != nil }

@@ -1,13 +1,8 @@
 package wire
 
 import (
-	"bytes"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
-	"strings"
-	"time"
 
 	"github.com/ocibridge/ocibridge/internal/base/outgoing"
 	"github.com/ocibridge/ocibridge/ociaddr"
@@ -22,23 +17,6 @@ func (c *Connections) chain(registry ociaddr.Registry) http.RoundTripper {
 	return redirectRedactor{t}
 }
 
-const (
-	dialTimeout = 10 * time.Second
-	keepAlive   = 30 * time.Second
-)
-
-// defaultTransport returns [outgoing.Transport] with timeouts for connecting and for the
-// start of a response. There is no timeout for reading the whole body, because the size
-// of the body is unknown.
-func defaultTransport() http.RoundTripper {
-	t := outgoing.Transport()
-	t.DialContext = (&net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}).DialContext
-	t.TLSHandshakeTimeout = 10 * time.Second
-	t.ResponseHeaderTimeout = DefaultTimeout
-	t.MaxIdleConnsPerHost = 16
-	return t
-}
-
 // check inspects a response, and may change the response. If a check returns an error,
 // the request fails with that error.
 type check func(*http.Request, *http.Response) error
@@ -49,7 +27,6 @@ type checked struct {
 	checks []check
 }
 
-// RoundTrip implements [http.RoundTripper].
 func (t checked) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := t.next.RoundTrip(req)
 	if err != nil {
@@ -62,17 +39,6 @@ func (t checked) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 	}
 	return resp, nil
-}
-
-// peek returns the first n bytes of the response's body, or the whole body if the body is
-// shorter. resp.Body can still be read from its start.
-func peek(resp *http.Response, n int64) ([]byte, error) {
-	start, err := io.ReadAll(io.LimitReader(resp.Body, n))
-	resp.Body = struct {
-		io.Reader
-		io.Closer
-	}{io.MultiReader(bytes.NewReader(start), resp.Body), resp.Body}
-	return start, err
 }
 
 // readClock sets the clock in the request's context to the time in the registry's
@@ -104,12 +70,6 @@ func (t redirectRedactor) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// isUpload reports whether the request sends data to an upload, completes the upload or
-// cancels it.
-func isUpload(req *http.Request) bool {
-	return req.Method != http.MethodPost && strings.Contains(req.URL.Path, "/blobs/uploads/")
-}
-
 // PlainHTTPError means that a request with a credential was not sent, because the
 // credential would have crossed a network unencrypted.
 type PlainHTTPError struct{ Host string }
@@ -126,7 +86,6 @@ type plainHTTPGuard struct {
 	allow func(host ociaddr.Registry) bool
 }
 
-// RoundTrip implements [http.RoundTripper].
 func (t plainHTTPGuard) RoundTrip(req *http.Request) (*http.Response, error) {
 	secret := req.Header.Get("Authorization") != "" || isTokenRequest(req)
 	host := ociaddr.Registry(req.URL.Host)
@@ -153,6 +112,3 @@ func readWhole(req *http.Request, resp *http.Response) error {
 	_, err := peek(resp, maxWhole+1)
 	return err
 }
-
-// wantsToken reports whether the request asks a token server for a token.
-func wantsToken(req *http.Request) bool { return req.Context().Value(tokenLifeKey{}) != nil }

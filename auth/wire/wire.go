@@ -62,19 +62,10 @@ type Options struct {
 	// concern TLS or timeouts, need an [*http.Transport].
 	Transport http.RoundTripper
 
-	// UserAgent is the User-Agent header; empty means "ocibridge".
-	UserAgent string
-
-	// RetryDelay is the maximum wait before the first retry of a request. 0 means 500 ms.
-	// The maximum wait doubles with each further retry.
-	RetryDelay time.Duration
-
-	// Sent is called after each attempt of a request, unless it is nil. Calls may be
-	// concurrent.
-	Sent func(telemetry.RegistryRequest)
-
-	// Log receives retries; nil means no log.
-	Log *slog.Logger
+	UserAgent  string                          // the User-Agent header; "" means "ocibridge"
+	RetryDelay time.Duration                   // the maximum wait before the first retry, doubled for each further one; 0 means 500 ms
+	Sent       func(telemetry.RegistryRequest) // called after each attempt of a request, perhaps concurrently; may be nil
+	Log        *slog.Logger                    // receives retries; nil means no log
 }
 
 // Validate checks the settings. It makes no request.
@@ -152,6 +143,23 @@ func New(opts Options) *Connections {
 	return c
 }
 
+const (
+	dialTimeout = 10 * time.Second
+	keepAlive   = 30 * time.Second
+)
+
+// defaultTransport returns [outgoing.Transport] with timeouts for connecting and for the
+// start of a response. There is no timeout for reading the whole body, because the size
+// of the body is unknown.
+func defaultTransport() http.RoundTripper {
+	t := outgoing.Transport()
+	t.DialContext = (&net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}).DialContext
+	t.TLSHandshakeTimeout = 10 * time.Second
+	t.ResponseHeaderTimeout = DefaultTimeout
+	t.MaxIdleConnsPerHost = 16
+	return t
+}
+
 // settingsHost returns the key of a host in the map of settings.
 func settingsHost(host string) string {
 	return strings.TrimSuffix(string(ociaddr.Registry(host).Canonical()), ":443")
@@ -176,6 +184,30 @@ func (c *Connections) PlainHTTP(ctx context.Context, r ociaddr.Registry) (bool, 
 		return c.AllowsPlainHTTP(r), nil
 	}
 	return c.schemes.plain(ctx, r)
+}
+
+// Reachable sends a request without a credential to the root of the registry's API. It
+// returns an error if no response arrives, or if the status is 500 or higher. A response
+// that asks for a credential is not an error.
+func (c *Connections) Reachable(ctx context.Context, r ociaddr.Registry) error {
+	plain, err := c.PlainHTTP(ctx, r)
+	if err != nil {
+		return err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, apiURL(HostOf(r), plain), nil)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("User-Agent", c.opts.UserAgent)
+	resp, err := c.transport(req.URL.Host, string(r)).RoundTrip(req)
+	if err != nil {
+		return fmt.Errorf("ask %s: %w", r, err)
+	}
+	drain(resp)
+	if resp.StatusCode >= 500 {
+		return fmt.Errorf("ask %s: it answers %d %s", r, resp.StatusCode, http.StatusText(resp.StatusCode))
+	}
+	return nil
 }
 
 // transport returns the transport for a request to host. behalf is the registry for which
@@ -235,7 +267,6 @@ type router struct {
 	behalf string // the registry for which the requests are sent
 }
 
-// RoundTrip implements [http.RoundTripper].
 func (r router) RoundTrip(req *http.Request) (*http.Response, error) {
 	return r.conns.transport(req.URL.Host, r.behalf).RoundTrip(req)
 }
