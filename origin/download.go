@@ -57,6 +57,11 @@ type download struct {
 	size   int64  // -1 if not announced
 	body   io.ReadCloser
 
+	advance
+}
+
+// advance is how far a download is.
+type advance struct {
 	have    int64 // bytes read so far
 	resumed int   // the number of resumptions since the last progress
 	since   int64 // the position at the last progress

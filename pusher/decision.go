@@ -39,12 +39,17 @@ type situation struct {
 	packages        []artifact.Package // the release's packages. A package that was not read yet may lack its digest
 	releaseEvidence proof              // absent if the registry refuses evidence
 
-	announced         []artifact.Package // the packages that other pushes announced, newest announcement first
-	announcedEvidence proof              // the signed evidence that other pushes announced, or absent
+	ofOthers
 
 	force     bool
 	refresh   bool // the release's evidence should replace the stored evidence
 	overwrote bool // this push has already moved the tag
+}
+
+// ofOthers is what other pushes announced.
+type ofOthers struct {
+	announced         []artifact.Package // newest announcement first
+	announcedEvidence proof              // signed, or absent
 }
 
 // decision is what a push stores and reports.

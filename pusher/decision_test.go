@@ -166,8 +166,8 @@ func TestDecision(t *testing.T) {
 			s := situation{
 				stored: stored(tc.stored, storedProof), storedEvidence: storedProof,
 				sums: sumsOf(t, tc.listed), packages: pack(tc.brings), releaseEvidence: proofOf(t, tc.evidence),
-				announced: pack(tc.others), announcedEvidence: proofOf(t, tc.left),
-				force: strings.Contains(tc.options, "force"), refresh: strings.Contains(tc.options, "refresh"), overwrote: strings.Contains(tc.options, "overwrote"),
+				ofOthers: ofOthers{announced: pack(tc.others), announcedEvidence: proofOf(t, tc.left)},
+				force:    strings.Contains(tc.options, "force"), refresh: strings.Contains(tc.options, "refresh"), overwrote: strings.Contains(tc.options, "overwrote"),
 			}
 			if s.before = s.stored; strings.Contains(tc.options, "changed") {
 				s.before = stored(tc.stored, proofOf(t, "signed F1"))

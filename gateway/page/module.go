@@ -32,11 +32,16 @@ type moduleVersionView struct {
 	OCI        string // the module block with an oci:// address, or "" if clients cannot read the registry
 	Reference  string // the OCI reference, or ""
 	Manifest   string // the digest of the manifest
-	Zip        fileView
-	Size       int64 // in bytes
-	Digest     string
-	H1         string // "" if the push recorded none
-	Revision   string // the commit that the push recorded, or ""
+	zipView
+	Revision string // the commit that the push recorded, or ""
+}
+
+// zipView is the zip of a module.
+type zipView struct {
+	Zip    fileView
+	Size   int64 // in bytes
+	Digest string
+	H1     string // "" if the push recorded none
 }
 
 // module shows a module and the version in the path. If the path has no version, module shows the newest version.
@@ -110,8 +115,7 @@ func (p *page) describeModule(ctx context.Context, r *http.Request, a module.Add
 	zip, m := item.Found.Packages[0], item.Found.Module
 	out := &moduleVersionView{
 		Version: v, Constraint: constraint(v), Manifest: m.Manifest.Digest.String(), Revision: m.Revision,
-		Zip:  fileView{"Zip", zip.Filename, p.ModuleLink(r, base(r), a, v, zip)},
-		Size: zip.Size, Digest: zip.Digest.String(),
+		zipView: zipView{Zip: fileView{"Zip", zip.Filename, p.ModuleLink(r, base(r), a, v, zip)}, Size: zip.Size, Digest: zip.Digest.String()},
 	}
 	if h1 := p.H1Of(zip); !h1.IsZero() {
 		out.H1 = h1.String()

@@ -16,18 +16,23 @@ import (
 
 // versionView describes one version.
 type versionView struct {
-	Version    provider.Version
-	Protocols  []string
-	Signature  signatureView
-	Packages   []packageView
-	Published  string     // the time that the origin stated in the evidence, or ""
-	SourceURL  string     // the repository of the source code that the origin stated, or ""
-	Files      []fileView // the release's documents
-	Require    string     // the required_providers block, to copy
-	Constraint string     // a ~> constraint, or ""
-	Lock       string     // the block of the lock file, or ""
-	Reference  string     // the OCI reference, if clients can read it
-	Index      string     // the digest of the index, or "" if no part of the version is in the registry
+	Version   provider.Version
+	Protocols []string
+	Signature signatureView
+	Packages  []packageView
+	Published string     // the time that the origin stated in the evidence, or ""
+	SourceURL string     // the repository of the source code that the origin stated, or ""
+	Files     []fileView // the release's documents
+	providerBlocks
+	Reference string // the OCI reference, if clients can read it
+	Index     string // the digest of the index, or "" if no part of the version is in the registry
+}
+
+// providerBlocks are for users to copy.
+type providerBlocks struct {
+	Require    string // the required_providers block
+	Constraint string // a ~> constraint, or ""
+	Lock       string // the block of the lock file, or ""
 }
 
 // fileView is a file to download.
@@ -71,7 +76,7 @@ func (p *page) describe(ctx context.Context, r *http.Request, view catalog.View,
 	}
 	found := item.Found
 	out := &versionView{
-		Version: v, Protocols: found.Protocols, Require: requirement(a, v), Constraint: constraint(v),
+		Version: v, Protocols: found.Protocols, providerBlocks: providerBlocks{Require: requirement(a, v), Constraint: constraint(v)},
 	}
 	stored := item.Stored()
 	if stored != nil {

@@ -287,17 +287,21 @@ type repositoryState struct {
 	dest     repo.Destination
 	versions map[provider.Version]bool
 	tags     []ociaddr.Tag // all tags
+	keep     bool          // see [Want.Keep]
+	cooldown bool          // the provider has a cooldown
+	ageState
+
+	cacheMissed atomic.Bool // see [cachedStore.missed]
+}
+
+// ageState is since when the versions of a source are known.
+type ageState struct {
 	// oldAges are the tags in which earlier releases of ocibridge recorded ages. If
 	// [ociaddr.SeenAll] is among them, it is last.
-	oldAges []ociaddr.Tag
-
-	keep      bool               // see [Want.Keep]
-	cooldown  bool               // the provider has a cooldown
+	oldAges   []ociaddr.Tag
 	ages      repo.StateChange   // the ages that the tags in oldAges record, but not the state
 	unseen    []provider.Version // versions of the source that no sync has seen before
 	firstSync bool               // no sync with a cooldown has run before
-
-	cacheMissed atomic.Bool // see [cachedStore.missed]
 }
 
 func (s *Syncer) repositoryState(ctx context.Context, a provider.Address) (*repositoryState, error) {

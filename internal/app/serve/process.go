@@ -27,18 +27,23 @@ type process struct {
 	// configured. All sites share these keys, so that links stay valid after a reload.
 	randomKeys func() *access.Keys
 	shared     pool
-	// draining is true once the process has begun to shut down. Clients should then send no
-	// more requests.
-	draining atomic.Bool
-	// ending ends when the process stops waiting for running work, just before it exits.
-	ending context.Context
-	end    context.CancelFunc
+	ending
 	// budget counts how much of the limits of pull-through is used.
 	budget *pull.Budget
 	// via is the Via header of the gateway's requests to origins. If an origin sends such a
 	// request back to the gateway, the gateway recognizes the request by this header.
 	via string
 	ops *operations
+}
+
+// ending is how a process ends.
+type ending struct {
+	// draining is true once the process has begun to shut down. Clients should then send no
+	// more requests.
+	draining atomic.Bool
+	// over ends when the process stops waiting for running work, just before it exits.
+	over context.Context
+	end  context.CancelFunc
 }
 
 // newProcess creates the part of a gateway that all sites share. The caller closes the
@@ -48,7 +53,7 @@ func newProcess(ctx context.Context, o Options, addr net.Addr, metricsAddress st
 		log: o.Log, addr: addr, version: o.Version, manager: manager{o.Log}, randomKeys: sync.OnceValue(access.RandomKeys),
 		budget: pull.NewBudget(pull.Limits{}), via: "1.1 ocibridge-" + rand.Text(),
 	}
-	p.ending, p.end = context.WithCancel(context.Background())
+	p.over, p.end = context.WithCancel(context.Background())
 	var err error
 	p.ops, err = newOperations(ctx, o, metricsAddress)
 	return p, err

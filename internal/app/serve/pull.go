@@ -44,7 +44,7 @@ func (s *site) openPuller() error {
 		return err
 	}
 	s.onClose(func() error {
-		ctx, cancel := context.WithTimeout(s.ending, drainTimeout)
+		ctx, cancel := context.WithTimeout(s.over, drainTimeout)
 		defer cancel()
 		s.puller.Drain(ctx)
 		return s.puller.Close()
