@@ -12,7 +12,7 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// Content describes the content of a package.
+// Content is what [Rehash] finds in a package.
 type Content struct {
 	H1s     provider.H1s // none if clients could refuse the zip
 	Program error        // wraps [provider.ErrNoProgram] if no client can run the package

@@ -30,8 +30,8 @@ const (
 	maxSummaryBytes = 3 << 19
 )
 
-// summaryLimits limits the JSON of a summary. A version with a group of its own takes 22
-// values if it has 15 platforms and one protocol.
+// summaryLimits limits the JSON of a summary. A version whose description no other version has
+// takes 22 values, if it has 15 platforms and one protocol.
 var summaryLimits = document.Limits{Bytes: maxSummaryBytes, Values: 200_000, Elements: maxSummarized}
 
 // Summary describes versions in a repository, so that a reader can list them without their

@@ -44,8 +44,8 @@ func (g *gateway) serveArchive(w http.ResponseWriter, r *http.Request, address p
 	return err
 }
 
-// sizeOf returns the size of a package if the version does not state that size. begin is
-// true if the caller is about to open the package.
+// sizeOf finds out the size of a package whose version does not state it. begin is true if
+// the caller is about to open the package.
 func (g *gateway) sizeOf(ctx context.Context, blob catalog.Blob, p artifact.Package, begin bool) (int64, error) {
 	if size, cached := g.Cache.SizeOf(p.Digest); cached {
 		if begin {

@@ -81,8 +81,8 @@ func Misnamed(filename string, v Version, p Platform) bool {
 	return ok && !n.is(v, p)
 }
 
-// NamesAnother reports whether a file name contains a type, version and platform that are not all
-// the given ones. Letter case in the type makes no difference.
+// NamesAnother reports whether a file name has the form of a package's name, but names another
+// type, version or platform than the given ones. Letter case in the type makes no difference.
 func NamesAnother(filename string, a Address, v Version, p Platform) bool {
 	n, ok := parsePackageName(filename)
 	return ok && !(strings.EqualFold(n.typ, a.Type()) && n.is(v, p))

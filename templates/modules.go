@@ -37,9 +37,9 @@ func ParseModule(source string, sel module.Selector) (*ModuleTemplate, error) {
 // Selector returns the selector of the template.
 func (t *ModuleTemplate) Selector() module.Selector { return t.selector }
 
-// Selects reports whether the template applies to the module. Include patterns distinguish
-// capitals, because modules whose addresses differ in case are stored apart. Exclude patterns
-// do not.
+// Selects reports whether the template applies to the module. Include patterns are
+// case-sensitive, because modules whose addresses differ only in case are stored separately.
+// Exclude patterns ignore case.
 func (t *ModuleTemplate) Selects(a module.Address) bool {
 	exactly := func(p module.Pattern) bool { return p.MatchesExactly(a) }
 	return t.selector.Selects(a) && (len(t.selector.Include) == 0 || slices.ContainsFunc(t.selector.Include, exactly))

@@ -52,8 +52,8 @@ func (t *Template) patterns() []provider.Pattern {
 	return t.selector.Include
 }
 
-// match calls yield for every address to whose repository the template could lead, with the
-// parts of the address. A part that the template does not use has the value of the example.
+// match finds every address for which the template could give repo, and calls yield with the
+// parts of the address. If the template does not use a part, match takes that part from example.
 func (e *expression) match(repo ociaddr.Repository, example []string, yield func([]string)) {
 	markers := e.parts.markers()
 	shape, err := e.evaluate(markers)

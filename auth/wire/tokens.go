@@ -220,9 +220,9 @@ func isAnonymous(token string) bool {
 	return err == nil && json.Unmarshal(payload, &claims) == nil && claims.Subject == ""
 }
 
-// tokenLife computes the time when a token must be renewed from the token server's
-// response. It is a value in the context of the token request, because oras-go reads only
-// the token itself from the response.
+// tokenLife records when a token must be renewed, according to the token server's response.
+// It is a value in the context of the token request, because oras-go reads only the token
+// itself from the response.
 type tokenLife struct {
 	asked time.Time // before the request
 	until time.Time // when the token must be renewed; zero until a response is read

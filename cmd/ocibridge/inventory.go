@@ -173,7 +173,7 @@ func (k *reads[A]) list(f *readerFlags, cmd *cobra.Command, args []string) error
 	}, k.listText)
 }
 
-// verify runs a command that verifies versions.
+// verify runs "ocibridge verify" or "ocibridge module verify", with the given checks.
 func (k *reads[A]) verify(f *readerFlags, cmd *cobra.Command, args []string, checks func(settings) inventory.Checks[A]) error {
 	queries, err := parseQueries(k.Form, args, true)
 	if err != nil {

@@ -115,6 +115,9 @@ func (f *removeFlags) run(cmd *cobra.Command, args []string) error {
 	})
 }
 
+// listCommands are the commands that list versions.
+var listCommands = map[subject.Kind]string{subject.Provider: "list", subject.Module: "module list"}
+
 // removeRequests are what the command line names.
 type removeRequests struct {
 	queries   []query.Query[subject.Address]
@@ -133,17 +136,13 @@ func (f *removeFlags) requests(args []string) (*removeRequests, error) {
 	out := &removeRequests{platforms: platforms}
 	for _, s := range args {
 		q, err := query.ParseEither(s)
-		isModule := err == nil && q.Address.Kind() == subject.Module
-		switch list := "ocibridge list"; {
+		switch {
 		case err != nil:
 			return nil, err
-		case isModule && len(platforms) > 0:
+		case q.Address.Kind() == subject.Module && len(platforms) > 0:
 			return nil, hint.New(fmt.Sprintf("%s is a module, and does not go with --platform", q.Address), "remove modules and platforms of providers by separate commands")
 		case q.All():
-			if isModule {
-				list = "ocibridge module list"
-			}
-			return nil, hint.New(fmt.Sprintf("%s: no version given", q.Address), "name the versions: %s %s shows them", list, q.Address)
+			return nil, hint.New(fmt.Sprintf("%s: no version given", q.Address), "name the versions: ocibridge %s %s shows them", listCommands[q.Address.Kind()], q.Address)
 		}
 		out.queries = append(out.queries, q)
 	}

@@ -419,8 +419,8 @@ func (c *Catalog) StoredPackage(ctx context.Context, a subject.Address, p artifa
 // background.
 func (v View) Warm(path string, now time.Time) (*Item, bool) {
 	a := v.c.cache.Current(v.c.prefix(v.union)+path, now)
-	if a == nil || isModule(a.Value.about.subject) {
-		return nil, false // a document about a module is not at this path
+	if a == nil || !traitsOf(a.Value.about.subject).mirrored {
+		return nil, false
 	}
 	if a.Value.Document(MirrorDocument) != nil {
 		v.c.opts.Counters.Hits.Add(1) // without a document, the caller gets the item again from a method that counts

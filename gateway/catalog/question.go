@@ -43,9 +43,9 @@ type question struct {
 	account func() Account
 }
 
-// question returns a question about a provider or a module. Origins have no modules.
+// question returns a question about a provider or a module.
 func (v View) question(k kind, of subject.Address) question {
-	v.union = v.union && !isModule(of)
+	v.union = v.union && traitsOf(of).offered
 	return question{
 		kind: k, union: v.union, prefix: v.c.prefix(v.union), subject: of,
 		account: sync.OnceValue(func() Account { return v.c.opts.Account(of) }),

@@ -195,7 +195,7 @@ func (c *Catalog) read(up *upstream) (item *Item, at time.Time, err error) {
 	}
 	item.Found, err = artifact.ReadTagged(c.ctx, saved, up.subject, up.version, r.Tag)
 	item.read = item.Found
-	if err == nil && c.opts.Check != nil && !isModule(up.subject) {
+	if err == nil && c.opts.Check != nil && traitsOf(up.subject).checked {
 		item.Found, err = c.opts.Check(c.ctx, saved, up.provider(), up.version, item.Found)
 	}
 	item.parts = up.parts

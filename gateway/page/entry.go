@@ -43,7 +43,7 @@ func byName(a, b entry) int {
 	return slices.Compare(first[:], second[:])
 }
 
-// readable returns the entries that the subject may read. It overwrites the given slice.
+// readable returns the entries that the client may read. It overwrites the given slice.
 func readable(who *access.Client, all []entry) []entry {
 	return slices.DeleteFunc(all, func(e entry) bool { return !who.MayRead(e.Address) })
 }

@@ -93,7 +93,7 @@ func (p *page) forbid(w http.ResponseWriter, r *http.Request, who *access.Client
 }
 
 // fail answers a request for a provider or module that cannot be shown. If version is not "", the request is for that
-// version. Only the log gets the reason, which is err.
+// version. The page shows nothing of err but the reason of a rule that denies the version.
 func (p *page) fail(w http.ResponseWriter, r *http.Request, e entry, version string, err error) {
 	m := messageView{Kind: kindOf(err, version), Status: gateway.StatusOf(err), What: e.What(), Address: e.String(), Version: version, Reason: reasonOf(err)}
 	if p.reachesOrigin(r, e, m.Status) {

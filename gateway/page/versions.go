@@ -89,7 +89,7 @@ func newestOf(versions []provider.Version) (out provider.Version) {
 	return out
 }
 
-// rows describes versions with row, which gets a limited time.
+// rows calls row for each version, several at a time. All calls together have one time limit.
 func rows(ctx context.Context, versions []provider.Version, chosen provider.Version, row func(context.Context, provider.Version) rowView) []rowView {
 	ctx, cancel := context.WithTimeout(ctx, listVersionsWithin)
 	defer cancel()

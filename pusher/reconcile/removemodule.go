@@ -132,7 +132,7 @@ func (r *Remover) applyModule(ctx context.Context, removal *Removal, out *Remove
 		return err
 	}
 	defer unlock()
-	// 1. Remove the tag that clients get last. While it exists, nothing else has become the version.
+	// 1. Remove the tags. The one that clients get is the last, because without it they would get what the other tag names.
 	for _, tag := range slices.Backward(removal.Tags) {
 		if err := p.untagModule(ctx, removal, tag); err != nil {
 			return err

@@ -294,7 +294,7 @@ type repositoryState struct {
 	cacheMissed atomic.Bool // see [cachedStore.missed]
 }
 
-// ageState is since when the versions of a source are known.
+// ageState says how long syncs have known the versions of a source.
 type ageState struct {
 	// oldAges are the tags in which earlier releases of ocibridge recorded ages. If
 	// [ociaddr.SeenAll] is among them, it is last.

@@ -68,7 +68,7 @@ func (d *decoder) oidc(blocks []oidcBlock) []access.Issuer {
 // maxDomains is the maximum number of domains in an acme block.
 const maxDomains = 100
 
-// acme checks the acme block. If the block has no argument domains, the host of public_url
+// acme checks the acme block. If the block does not set domains, the host of public_url
 // becomes its only domain.
 func (d *decoder) acme(g *Gateway) {
 	a := g.TLS.ACME

@@ -142,7 +142,7 @@ type credentialsBlock struct {
 	Password login.Secret `hcl:"password,optional" value:"secret"`
 	// A token that ocibridge sends to the registry unchanged.
 	AccessToken login.Secret `hcl:"access_token,optional" value:"secret"`
-	// A token to renew `access_token` with when the registry refuses it.
+	// The token that renews `access_token` when the registry refuses `access_token`.
 	RefreshToken login.Secret `hcl:"refresh_token,optional" value:"secret"`
 	// The credential helper: NAME for a program `docker-credential-NAME` on PATH. It requires a host without a path.
 	Helper string `hcl:"docker_credentials_helper,optional" value:"name"`
@@ -396,7 +396,7 @@ type ACME struct {
 type Cache struct {
 	// Whether to cache on disk at all. `--no-cache` sets it to `false`.
 	Enabled bool `hcl:"enabled,optional" value:"bool" default:"true" flag:"no-cache"`
-	// The folder. The gateway creates it if necessary. Other users should not be able to write to it. Without it, the
+	// The folder of the cache. The gateway creates it if necessary. Other users should not be able to write to it. Without it, the
 	// first folder in `$CACHE_DIRECTORY` (systemd sets it) if its path is absolute, else `ocibridge` in the user's cache
 	// folder; if that cannot be written, the gateway warns and runs without a cache.
 	Directory string `hcl:"directory,optional" value:"folder"`

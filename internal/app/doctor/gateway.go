@@ -142,7 +142,8 @@ func (x Gateway) stored(ctx context.Context, r *Report, base *url.URL) (out []su
 	return out
 }
 
-// page requests the page for people as a browser does, without a token. Another mirror has no such page.
+// page requests the page for people as a browser does, without a token. If there is no such page, it reports
+// nothing, because the mirror may be no gateway of ocibridge.
 func (x Gateway) page(ctx context.Context, r *Report, base *url.URL) {
 	if !strings.HasSuffix(base.Path, mirrorPath) || !r.has("TLS") {
 		return

@@ -84,8 +84,8 @@ func (l *lister) isPrivateLink(name string) bool {
 	return err != nil || slices.ContainsFunc(strings.Split(filepath.ToSlash(inside), "/"), isPrivate)
 }
 
-// read opens a folder and returns the names in it, but not more than [maxEntries] allows. It closes
-// the folder, because a deep tree would otherwise need too many open files.
+// read returns a folder's own FileInfo and its entries: at most one more than [maxEntries] allows. It closes the folder
+// before it returns, because a deep tree would otherwise need too many open files.
 func (l *lister) read(name string) (fs.FileInfo, []fs.DirEntry, error) {
 	f, err := l.root.Open(name)
 	if err != nil {

@@ -23,7 +23,7 @@ type Query[A subject.Address] struct {
 	Pattern  subject.Pattern     // selects all addresses that match, in place of Address; nil if the query names one address
 }
 
-// Form parses the arguments about one kind of subjects.
+// Form parses the arguments that select providers, or those that select modules.
 type Form[A subject.Address] struct {
 	address func(string) (A, error)
 	pattern func(string) (subject.Pattern, error)

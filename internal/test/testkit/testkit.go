@@ -40,9 +40,10 @@ const LeftToAll = "left to make test-all"
 // RunsAll reports whether no test is left to "make test-all".
 func RunsAll() bool { return os.Getenv(PartVariable) == AllParts }
 
-// LeaveToAll skips a test, unless everything runs. "make test" and a plain "go test" leave three kinds of tests to "make
+// LeaveToAll skips a test, unless everything runs. "make test" and a plain "go test" leave four kinds of tests to "make
 // test-all". The first measures memory or time, which the race detector would change. The second tries very many cases one
-// after another. The third tests the project's own tools.
+// after another. The third repeats for a module or another registry what is tested already. The fourth tests the project's
+// own tools.
 func LeaveToAll(tb TB) {
 	tb.Helper()
 	if !RunsAll() {
