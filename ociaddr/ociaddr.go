@@ -207,7 +207,7 @@ func Versions(tags []Tag) []provider.Version {
 
 // TagsOf returns the tag of each version of a provider or a module among the tags of its repository.
 func TagsOf(a subject.Address, tags []Tag) map[provider.Version]Tag {
-	if a.Kind() == subject.Module {
+	if subject.TraitsOf(a).LeadingV {
 		return ModuleTags(tags)
 	}
 	out := map[provider.Version]Tag{}

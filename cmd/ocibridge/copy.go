@@ -173,7 +173,7 @@ func (f *copyFlags) plan(args []string, rules trust.Rules) (*transfer.Copy, erro
 		if err != nil {
 			return nil, err
 		}
-		if c.To.Kind == transfer.Mirror && q.Address.Kind() == subject.Module {
+		if c.To.Kind == transfer.Mirror && !subject.TraitsOf(q.Address).Origins {
 			return nil, hint.New(fmt.Sprintf("%s cannot go to --to %s: a mirror folder has no modules", q.Address, c.To), "copy modules to a registry or a bundle")
 		}
 		c.Queries = append(c.Queries, q)

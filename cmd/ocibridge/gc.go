@@ -118,8 +118,15 @@ func (f *gcFlags) collect(ctx context.Context, s settings, c *collection, stderr
 	if err != nil {
 		return err
 	}
-	if len(o.Templates)+len(o.ModuleTemplates) > 0 {
-		return hint.New("gc is for the embedded registry, and the configured repositories are in another registry: "+o.Templates[0].Source(),
+	var elsewhere []string
+	for _, t := range o.Templates {
+		elsewhere = append(elsewhere, t.Source())
+	}
+	for _, t := range o.ModuleTemplates {
+		elsewhere = append(elsewhere, t.Source())
+	}
+	if len(elsewhere) > 0 {
+		return hint.New("gc is for the embedded registry, and the configured repositories are in another registry: "+elsewhere[0],
 			"that registry collects its garbage itself, as its operator has scheduled it; for the embedded registry, leave out --template and the oci_mirror and module_mirror blocks")
 	}
 	if !embedded.IsDataFolder(o.DataFolder) {

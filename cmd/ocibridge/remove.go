@@ -115,9 +115,6 @@ func (f *removeFlags) run(cmd *cobra.Command, args []string) error {
 	})
 }
 
-// listCommands are the commands that list versions.
-var listCommands = map[subject.Kind]string{subject.Provider: "list", subject.Module: "module list"}
-
 // removeRequests are what the command line names.
 type removeRequests struct {
 	queries   []query.Query[subject.Address]
@@ -139,10 +136,10 @@ func (f *removeFlags) requests(args []string) (*removeRequests, error) {
 		switch {
 		case err != nil:
 			return nil, err
-		case q.Address.Kind() == subject.Module && len(platforms) > 0:
-			return nil, hint.New(fmt.Sprintf("%s is a module, and does not go with --platform", q.Address), "remove modules and platforms of providers by separate commands")
+		case !subject.TraitsOf(q.Address).Packages && len(platforms) > 0:
+			return nil, hint.New(fmt.Sprintf("%s is a %s, and does not go with --platform", q.Address, q.Address.Kind()), "remove modules and platforms of providers by separate commands")
 		case q.All():
-			return nil, hint.New(fmt.Sprintf("%s: no version given", q.Address), "name the versions: ocibridge %s %s shows them", listCommands[q.Address.Kind()], q.Address)
+			return nil, hint.New(fmt.Sprintf("%s: no version given", q.Address), "name the versions: %s %s shows them", subject.TraitsOf(q.Address).List, q.Address)
 		}
 		out.queries = append(out.queries, q)
 	}

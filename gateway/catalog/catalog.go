@@ -419,7 +419,7 @@ func (c *Catalog) StoredPackage(ctx context.Context, a subject.Address, p artifa
 // background.
 func (v View) Warm(path string, now time.Time) (*Item, bool) {
 	a := v.c.cache.Current(v.c.prefix(v.union)+path, now)
-	if a == nil || !traitsOf(a.Value.about.subject).mirrored {
+	if a == nil || !subject.TraitsOf(a.Value.about.subject).Origins {
 		return nil, false
 	}
 	if a.Value.Document(MirrorDocument) != nil {

@@ -202,7 +202,7 @@ func (c *Catalog) fetchVersion(ctx context.Context, up *upstream, item *Item) (*
 		up.fail(err)
 		return item, err
 	}
-	if last := indexOf(before); last != "" && (!traitsOf(up.subject).leadingV || tag == tagOf(before)) {
+	if last := indexOf(before); last != "" && (!subject.TraitsOf(up.subject).LeadingV || tag == tagOf(before)) {
 		same, err := resolvesTo(ctx, up.store, tag, last)
 		switch {
 		case err != nil:
@@ -233,7 +233,7 @@ func (c *Catalog) fetchVersion(ctx context.Context, up *upstream, item *Item) (*
 
 // check calls [Options].Check to decide about a version.
 func (c *Catalog) check(ctx context.Context, up *upstream, item *Item) error {
-	if c.opts.Check == nil || !traitsOf(up.subject).checked {
+	if c.opts.Check == nil || !subject.TraitsOf(up.subject).Packages {
 		return nil
 	}
 	found := item.read

@@ -45,7 +45,7 @@ type question struct {
 
 // question returns a question about a provider or a module.
 func (v View) question(k kind, of subject.Address) question {
-	v.union = v.union && traitsOf(of).offered
+	v.union = v.union && subject.TraitsOf(of).Origins
 	return question{
 		kind: k, union: v.union, prefix: v.c.prefix(v.union), subject: of,
 		account: sync.OnceValue(func() Account { return v.c.opts.Account(of) }),

@@ -15,6 +15,7 @@ import (
 	"oras.land/oras-go/v2/errdef"
 
 	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 )
 
 // recordName is the file name of an answer's record, or "" if the answer has no record.
@@ -195,7 +196,7 @@ func (c *Catalog) read(up *upstream) (item *Item, at time.Time, err error) {
 	}
 	item.Found, err = artifact.ReadTagged(c.ctx, saved, up.subject, up.version, r.Tag)
 	item.read = item.Found
-	if err == nil && c.opts.Check != nil && traitsOf(up.subject).checked {
+	if err == nil && c.opts.Check != nil && subject.TraitsOf(up.subject).Packages {
 		item.Found, err = c.opts.Check(c.ctx, saved, up.provider(), up.version, item.Found)
 	}
 	item.parts = up.parts

@@ -15,25 +15,8 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// traits are what the catalog does for subjects of one kind.
-type traits struct {
-	prefix   string // of paths in the names of answers and in records
-	mirrored bool   // network mirrors have documents about them
-	offered  bool   // origins have them
-	checked  bool   // [Options].Check decides about their versions
-	leadingV bool   // the tag of a version may have a leading v, and may change without the version
-}
-
-// kinds has the traits of every kind. No hostname has a colon where the prefix of modules has one.
-var kinds = map[subject.Kind]traits{
-	subject.Provider: {mirrored: true, offered: true, checked: true},
-	subject.Module:   {prefix: "module:", leadingV: true},
-}
-
-func traitsOf(s subject.Address) traits { return kinds[s.Kind()] }
-
 // pathOf returns the subject's path in the names of answers and in records.
-func pathOf(s subject.Address) string { return traitsOf(s).prefix + s.Path() }
+func pathOf(s subject.Address) string { return subject.TraitsOf(s).Prefix + s.Path() }
 
 // provider returns the provider that the question is about, or the zero value if it is about a module.
 func (q question) provider() provider.Address {
@@ -74,7 +57,7 @@ func (c *Catalog) tag(q question) ociaddr.Tag {
 // that the registry has not answered.
 func (c *Catalog) currentTag(ctx context.Context, up *upstream) (ociaddr.Tag, error) {
 	list := c.Registry().question(listing, up.subject)
-	if traitsOf(up.subject).leadingV && (hasLeadingV(c.tag(up.question)) || hasLeadingV(tagOf(up.before))) && !c.cache.Last(list).Current(time.Now()) {
+	if subject.TraitsOf(up.subject).LeadingV && (hasLeadingV(c.tag(up.question)) || hasLeadingV(tagOf(up.before))) && !c.cache.Last(list).Current(time.Now()) {
 		if _, err := c.cache.Ask(ctx, list); err != nil {
 			return "", err
 		}

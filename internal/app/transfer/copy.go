@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"slices"
 	"sync"
 
 	"oras.land/oras-go/v2/errdef"
@@ -102,9 +101,17 @@ type selected struct {
 // selection is what a copy copies.
 type selection map[subject.Kind][]selected
 
-// addresses returns what is selected.
+// list returns everything that is selected.
+func (s selection) list() (out []selected) {
+	for _, kind := range subject.Kinds {
+		out = append(out, s[kind]...)
+	}
+	return out
+}
+
+// addresses returns of what versions are selected.
 func (s selection) addresses() (out []subject.Address) {
-	for _, of := range slices.Concat(s[subject.Provider], s[subject.Module]) {
+	for _, of := range s.list() {
 		out = append(out, of.Subject)
 	}
 	return out
@@ -165,7 +172,7 @@ func (c Copy) Run(ctx context.Context) (out Copied, err error) {
 // If the copy includes everything, it returns all versions of everything in the source. But if
 // there are queries for configured providers, these are the only providers.
 func (c Copy) selectVersions(ctx context.Context, src *source, queries []query.Query[subject.Address]) (selection, error) {
-	for _, kind := range []subject.Kind{subject.Provider, subject.Module} {
+	for _, kind := range subject.Kinds {
 		if !c.everything() || kind == subject.Provider && len(queries) > 0 {
 			continue
 		}

@@ -3,7 +3,6 @@ package transfer
 import (
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 	"github.com/ocibridge/ocibridge/internal/base/subject"
@@ -24,7 +23,7 @@ func (c Copy) checkRepositories(r *registry.Repositories, all selection) error {
 			return err
 		}
 	}
-	for _, of := range slices.Concat(all[subject.Provider], all[subject.Module]) {
+	for _, of := range all.list() {
 		to, err := r.AddressOf(of.Subject)
 		if err := differs(of.Subject, of.Repository, to, err); err != nil {
 			return err

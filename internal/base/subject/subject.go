@@ -15,6 +15,33 @@ const (
 	Module   Kind = "module"
 )
 
+// Kinds has every kind, in the order in which people see them.
+var Kinds = []Kind{Provider, Module}
+
+// Traits are what sets the subjects of one kind apart. All code that needs to know asks here, so that a new kind is a row.
+type Traits struct {
+	List     string // the command that lists versions
+	Push     string // the command that stores versions, with %s for the address
+	Prefix   string // of paths in names on disk; no hostname has a colon, so none looks like a path without a prefix
+	Packages bool   // a version has packages for platforms, with the publisher's evidence, which decides whether it is served
+	Origins  bool   // origins offer them, and mirrors for clients have them
+	LeadingV bool   // the tag of a version may begin with a v, and may change without the version
+}
+
+var traits = map[Kind]Traits{
+	Provider: {List: "ocibridge list", Push: "ocibridge push '%s@>= 0'", Packages: true, Origins: true},
+	Module:   {List: "ocibridge module list", Push: "ocibridge module push FOLDER --as %s@VERSION", Prefix: "module:", LeadingV: true},
+}
+
+// TraitsOf returns the traits of an address's kind. It panics for a kind without traits.
+func TraitsOf(a Address) Traits {
+	t, ok := traits[a.Kind()]
+	if !ok {
+		panic("subject: no traits of " + string(a.Kind()))
+	}
+	return t
+}
+
 // Address is the address of a subject. It is a provider.Address or a module.Address, so it is comparable.
 type Address interface {
 	Kind() Kind

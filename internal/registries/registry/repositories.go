@@ -168,12 +168,6 @@ func (r *Repositories) Explain(err error, repo ociaddr.Repository) error {
 	return r.Client.Explain(err, repo)
 }
 
-// pushCommands are the commands that push a subject.
-var pushCommands = map[subject.Kind]string{
-	subject.Provider: "ocibridge push '%s@>= 0'",
-	subject.Module:   "ocibridge module push FOLDER --as %s@VERSION",
-}
-
 // ExplainFor is like [Repositories.Explain], for the repository of a provider or a module. It returns
 // err unchanged if there is no repository. If err may mean that nothing has been pushed yet, it
 // adds the command that pushes it to the hint.
@@ -184,7 +178,7 @@ func (r *Repositories) ExplainFor(a subject.Address, err error) error {
 	}
 	err = r.Explain(err, repo)
 	if h := hint.Of(err); h != "" && refusals.MaybeAbsent(err) {
-		return hint.Replace(err, "if nobody has pushed it yet: "+pushCommands[a.Kind()]+". Otherwise: %s", a, h)
+		return hint.Replace(err, "if nobody has pushed it yet: "+subject.TraitsOf(a).Push+". Otherwise: %s", a, h)
 	}
 	return err
 }

@@ -1,0 +1,28 @@
+package subject
+
+import "testing"
+
+type made struct {
+	Address
+	kind Kind
+}
+
+func (m made) Kind() Kind { return m.kind }
+
+// TestTraits shows that every kind has traits, and that a kind without traits is not taken for one with the zero traits.
+func TestTraits(t *testing.T) {
+	for _, k := range Kinds {
+		if TraitsOf(made{kind: k}).List == "" {
+			t.Errorf("no command lists a %s", k)
+		}
+	}
+	if len(traits) != len(Kinds) {
+		t.Errorf("%d kinds have traits, and there are %d kinds", len(traits), len(Kinds))
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("a kind without a row has traits")
+		}
+	}()
+	TraitsOf(made{kind: "policy"})
+}
