@@ -287,6 +287,7 @@ func TestEvidenceIsCounted(t *testing.T) {
 // TestVersionOfManyManifests shows that a version is refused if the total size of its manifests exceeds the total size
 // for any real version. The reason for the limit is that all manifests are in memory at the same time.
 func TestVersionOfManyManifests(t *testing.T) {
+	testkit.LeaveToAll(t)
 	layer := map[string]any{"mediaType": "archive/zip", "digest": digest.FromString("layer"), "size": 1}
 	for n, accepted := range map[int]bool{6: true, 20: false} {
 		f := newFake()

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+
+	"github.com/ocibridge/ocibridge/internal/test/testkit"
 )
 
 var small = Limits{Bytes: 1000, Values: 10, Elements: 5}
@@ -187,6 +189,7 @@ func nothingHeld(t *testing.T) {
 // TestManyDocumentsAtOnce shows that Read returns ErrBusy if the open documents use up
 // the budget. A small document can still be read.
 func TestManyDocumentsAtOnce(t *testing.T) {
+	testkit.LeaveToAll(t)
 	limits := Limits{Bytes: 32<<20 - 1, Values: 1, Elements: 1}
 	body := make([]byte, limits.Bytes)
 	var open []*Document

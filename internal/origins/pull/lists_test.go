@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/internal/test/testkit"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
 )
@@ -191,6 +192,7 @@ func TestAbsentWhileRefreshed(t *testing.T) {
 
 // TestListsAreBounded shows that the memory of lists is limited, whatever clients request and origins send.
 func TestListsAreBounded(t *testing.T) {
+	testkit.LeaveToAll(t)
 	synctest.Test(t, func(t *testing.T) {
 		s := &source{err: fmt.Errorf("%w: 404", origin.ErrProviderNotFound)}
 		p := puller(t, s, Options{})
