@@ -40,7 +40,7 @@ func TestDemo(t *testing.T) {
 
 	// Stat the files, so that go test runs this test again when the demo has changed.
 	for _, name := range []string{"main.go", "clients.go"} {
-		_, err = os.Stat(filepath.Join(root, "internal", "demo", name))
+		_, err = os.Stat(filepath.Join(root, "internal", "test", "demo", name))
 		clients.Must(t, err)
 	}
 	program := filepath.Join(project, "demo")
