@@ -60,7 +60,7 @@ type download struct {
 	advance
 }
 
-// advance is how far a download is.
+// advance is the progress of a download.
 type advance struct {
 	have    int64 // bytes read so far
 	resumed int   // the number of resumptions since the last progress

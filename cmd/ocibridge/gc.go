@@ -118,15 +118,15 @@ func (f *gcFlags) collect(ctx context.Context, s settings, c *collection, stderr
 	if err != nil {
 		return err
 	}
-	var elsewhere []string
-	for _, t := range o.Templates {
-		elsewhere = append(elsewhere, t.Source())
+	elsewhere := ""
+	switch {
+	case len(o.Templates) > 0:
+		elsewhere = o.Templates[0].Source()
+	case len(o.ModuleTemplates) > 0:
+		elsewhere = o.ModuleTemplates[0].Source()
 	}
-	for _, t := range o.ModuleTemplates {
-		elsewhere = append(elsewhere, t.Source())
-	}
-	if len(elsewhere) > 0 {
-		return hint.New("gc is for the embedded registry, and the configured repositories are in another registry: "+elsewhere[0],
+	if elsewhere != "" {
+		return hint.New("gc is for the embedded registry, and the configured repositories are in another registry: "+elsewhere,
 			"that registry collects its garbage itself, as its operator has scheduled it; for the embedded registry, leave out --template and the oci_mirror and module_mirror blocks")
 	}
 	if !embedded.IsDataFolder(o.DataFolder) {

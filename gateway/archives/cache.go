@@ -67,7 +67,7 @@ type Cache struct {
 	contents
 }
 
-// work is what the cache does at the moment.
+// work limits and counts what the cache does at the moment.
 type work struct {
 	fetches chan struct{}  // a semaphore: one element for each fetch
 	running sync.WaitGroup // fetches
@@ -82,7 +82,7 @@ type space struct {
 	bytes     atomic.Int64 // the size of the folder at the last count, plus this process's changes since
 }
 
-// contents is what the process knows of the archives, and which of them are in use.
+// contents records what the process knows about the archives, and which archives are in use.
 type contents struct {
 	mu     sync.Mutex // guards the fields below; room is never locked while mu is held
 	known  map[string]known

@@ -36,7 +36,7 @@ type process struct {
 	ops *operations
 }
 
-// ending is how a process ends.
+// ending is the shutdown of a process.
 type ending struct {
 	// draining is true once the process has begun to shut down. Clients should then send no
 	// more requests.

@@ -109,7 +109,7 @@ func (s selection) list() (out []selected) {
 	return out
 }
 
-// addresses returns of what versions are selected.
+// addresses returns the providers and modules whose versions are selected.
 func (s selection) addresses() (out []subject.Address) {
 	for _, of := range s.list() {
 		out = append(out, of.Subject)

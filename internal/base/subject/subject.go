@@ -18,14 +18,21 @@ const (
 // Kinds has every kind, in the order in which people see them.
 var Kinds = []Kind{Provider, Module}
 
-// Traits are what sets the subjects of one kind apart. All code that needs to know asks here, so that a new kind is a row.
+// Traits are how the subjects of one kind differ from those of others.
 type Traits struct {
-	List     string // the command that lists versions
-	Push     string // the command that stores versions, with %s for the address
-	Prefix   string // of paths in names on disk; no hostname has a colon, so none looks like a path without a prefix
-	Packages bool   // a version has packages for platforms, with the publisher's evidence, which decides whether it is served
-	Origins  bool   // origins offer them, and mirrors for clients have them
-	LeadingV bool   // the tag of a version may begin with a v, and may change without the version
+	// List is the command that lists versions.
+	List string
+	// Push is the command that stores versions. It contains %s for the address.
+	Push string
+	// Prefix precedes the path in names of files. It ends in a colon. No hostname contains a colon, so a path with a prefix
+	// differs from every path without one.
+	Prefix string
+	// Packages means that a version has packages for platforms, and evidence that decides whether the version is served.
+	Packages bool
+	// Origins means that origins offer the subjects, and that network mirrors and mirror folders can have them.
+	Origins bool
+	// LeadingV means that the tag of a version may begin with a v. The same version can get another tag later.
+	LeadingV bool
 }
 
 var traits = map[Kind]Traits{

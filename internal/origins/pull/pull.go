@@ -137,7 +137,7 @@ type Puller struct {
 	activity
 }
 
-// life is from when to when a Puller works.
+// life ends the work of a Puller.
 type life struct {
 	ctx     context.Context
 	cancel  context.CancelFunc
@@ -146,7 +146,7 @@ type life struct {
 	retired chan struct{}  // closed once another Puller replaces this Puller
 }
 
-// activity is what a Puller does at the moment, and what has failed lately.
+// activity records what a Puller does at the moment, and what has recently failed.
 type activity struct {
 	mu        sync.Mutex // guards the following
 	closed    bool
