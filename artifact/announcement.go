@@ -55,10 +55,10 @@ func decodeAnnouncement(desc ocispec.Descriptor, data []byte, a provider.Address
 	if err != nil {
 		return nil, err
 	}
-	if found.Provider.IsZero() || found.Version.IsZero() {
+	if found.Owner == nil || found.Version.IsZero() {
 		return nil, fmt.Errorf("%w: the announcement names no provider or no version", ErrNotProvider)
 	}
-	if err := found.checkOwner(a, v); err != nil {
+	if err := found.checkOwner(a, v, "index"); err != nil {
 		return nil, err
 	}
 	for _, p := range found.Packages {

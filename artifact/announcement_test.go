@@ -161,7 +161,7 @@ func FuzzAnnouncement(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if got.Provider != widget || got.Version.Version != v100 || got.ID == "" {
+		if got.Owner != widget || got.Version.Version != v100 || got.ID == "" {
 			t.Errorf("%+v", got)
 		}
 		for _, p := range got.Packages {

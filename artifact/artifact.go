@@ -29,6 +29,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/ocibridge/ocibridge/internal/base/subject"
+	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
@@ -77,7 +78,8 @@ type Package struct {
 	Filename string
 	Digest   digest.Digest // of the zip, always sha256
 	Size     int64         // of the zip, in bytes, or [UnknownSize]
-	H1       provider.Hash // zero if it is not known
+	// H1 is zero if it is not known. For a module, it is a claim of whoever pushed the module.
+	H1 provider.Hash
 	// Manifest describes the platform's image manifest.
 	Manifest ocispec.Descriptor
 	// UnusedAnnotations reports whether Read ignored annotations of ocibridge in the index
@@ -117,12 +119,13 @@ func (m MissingPackage) Err() error {
 	return fmt.Errorf("%s: %w: %w: the manifest %s", m.Platform, ErrNotProvider, ErrMissing, m.Manifest)
 }
 
-// Version is one version of a provider, as stored in an index.
+// Version is one version of a provider, as stored in an index, or of a module, as stored in a
+// manifest. The version of a module has one package, without a platform.
 type Version struct {
-	// Provider and Version come from the annotations of the index. They are zero if the
-	// index has no such annotations.
-	Provider provider.Address
-	Version  provider.Version
+	// Owner is the provider or the module. Owner and Version come from the annotations of the
+	// index or manifest. They are nil and zero if there are no such annotations.
+	Owner   subject.Address
+	Version provider.Version
 	// Protocols lists the plugin protocols, such as 5.0. It is nil if they are unknown.
 	Protocols []string
 	// Packages is sorted by platform, and contains at most one package for each platform.
@@ -134,24 +137,22 @@ type Version struct {
 	// Evidence describes the evidence manifest, or is nil if there is none. It includes
 	// the annotation that [DescribeEvidence] sets.
 	Evidence *ocispec.Descriptor
-	// Index describes the index itself. It is zero if the version is not stored.
+	// Index describes the index itself or, for a module, its manifest. It is zero if the version
+	// is not stored.
 	Index ocispec.Descriptor
-	// Module is the module, if the version is of a module. It is nil for a provider.
-	Module *Module
+	// Revision is the commit that a module was made from, or "".
+	Revision string
+	// Tag is the tag from which [ReadZip] has read a module. It is "" for a provider.
+	Tag ociaddr.Tag
 }
+
+// Zip returns the only package of a module's version.
+func (v *Version) Zip() *Package { return &v.Packages[0] }
 
 // Same reports whether two versions have the same index, evidence and packages.
 func (v *Version) Same(other *Version) bool {
 	return v.Index.Digest == other.Index.Digest && v.evidence() == other.evidence() &&
 		slices.EqualFunc(v.Packages, other.Packages, func(p, q Package) bool { return p.Claims(q) && p.H1 == q.H1 })
-}
-
-// Owner returns the provider or the module that the annotations name. Without them, it is a zero address.
-func (v *Version) Owner() subject.Address {
-	if v.Module != nil {
-		return v.Module.Address
-	}
-	return v.Provider
 }
 
 // evidence returns the digest of the evidence manifest, or "" if there is none.

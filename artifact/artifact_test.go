@@ -63,7 +63,7 @@ type encoded struct {
 func encode(t testing.TB, platforms ...provider.Platform) encoded {
 	t.Helper()
 	out := encoded{
-		version:   artifact.Version{Provider: widget, Version: v100, Protocols: []string{"5.0", "6.1"}},
+		version:   artifact.Version{Owner: widget, Version: v100, Protocols: []string{"5.0", "6.1"}},
 		manifests: map[provider.Platform]artifact.Blob{},
 	}
 	for _, platform := range platforms {

@@ -72,8 +72,8 @@ func encodeIndex(v Version, more map[string]string) (Blob, error) {
 		Annotations:  map[string]string{},
 	}
 	maps.Copy(index.Annotations, more)
-	if !v.Provider.IsZero() {
-		index.Annotations[annotationProvider] = v.Provider.Path()
+	if v.Owner != nil {
+		index.Annotations[annotationProvider] = v.Owner.Path()
 	}
 	if !v.Version.IsZero() {
 		index.Annotations[annotationVersion] = v.Version.String()

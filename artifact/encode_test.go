@@ -105,7 +105,7 @@ func TestEncodeIndexRefuses(t *testing.T) {
 
 func TestEncodeIndexMakesNothingUp(t *testing.T) {
 	v := encode(t, linux).version
-	v.Provider, v.Version, v.Protocols, v.Evidence = provider.Address{}, provider.Version{}, nil, nil
+	v.Owner, v.Version, v.Protocols, v.Evidence = nil, provider.Version{}, nil, nil
 	b, err := artifact.EncodeIndex(v)
 	if err != nil {
 		t.Fatal(err)

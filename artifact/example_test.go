@@ -56,7 +56,7 @@ func Example() {
 	// The zip, the manifest of the platform, and the index, whose tag makes the version visible.
 	pkg, manifest, err := artifact.EncodePackage(verified)
 	must(err)
-	index, err := artifact.EncodeIndex(artifact.Version{Provider: widget, Version: version, Packages: []artifact.Package{pkg}})
+	index, err := artifact.EncodeIndex(artifact.Version{Owner: widget, Version: version, Packages: []artifact.Package{pkg}})
 	must(err)
 	tag, err := ociaddr.VersionTag(version)
 	must(err)

@@ -113,7 +113,7 @@ func FuzzEncodeIndex(f *testing.F) {
 			}
 			p.H1 = h
 		}
-		v := artifact.Version{Provider: widget, Version: v100, Packages: []artifact.Package{p}}
+		v := artifact.Version{Owner: widget, Version: v100, Packages: []artifact.Package{p}}
 		if protocol == "5.0" {
 			v.Protocols = []string{protocol}
 		}

@@ -127,7 +127,7 @@ func describe(v *Version, annotations map[string]string) error {
 		if err != nil {
 			return err
 		}
-		v.Provider = a
+		v.Owner = a
 	}
 	if s := annotations[annotationVersion]; s != "" {
 		ver, err := provider.ParseVersion(s)

@@ -79,7 +79,7 @@ func Lint(ctx context.Context, store Prober, a provider.Address, v provider.Vers
 	if err != nil {
 		return nil, err
 	}
-	if foreign := foreignOr(nil, data, TypeModule, "a module"); foreign != nil {
+	if foreign := foreignOr(nil, data, a); foreign != nil {
 		l.add(l.tag, foreign)
 		return &Linted{nil, l.findings}, nil
 	}
@@ -138,7 +138,7 @@ func (l *linter) lintIndex(ctx context.Context, desc ocispec.Descriptor, data []
 		}
 		l.add(cmp.Or(f.where, l.tag), f.err)
 	}
-	if err := found.checkOwner(l.provider, l.version); err != nil {
+	if err := found.checkOwner(l.provider, l.version, "index"); err != nil {
 		l.add(l.tag, err)
 	}
 	if found.Index.MediaType == "" && len(found.Packages) == 0 && found.Evidence == nil {

@@ -1,6 +1,7 @@
 package artifact
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,7 +13,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/ocibridge/ocibridge/internal/base/subject"
-	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 )
@@ -44,23 +44,16 @@ func ReadAvailable(ctx context.Context, store ReferenceFetcher, a provider.Addre
 	return read(ctx, store, a, v, maxMissing)
 }
 
-// ReadTagged is like [ReadAvailable], for a provider or for a module, whose tag must be given.
-// The version of a module has the module, one package without a platform, and the module's
-// manifest as its index.
+// ReadTagged is like [ReadAvailable], but reads versions of all kinds. For kinds whose versions
+// have no platforms, it is like [ReadZip], but reads the given tag only.
 func ReadTagged(ctx context.Context, store ReferenceFetcher, of subject.Address, v provider.Version, tag ociaddr.Tag) (*Version, error) {
-	a, ok := of.(module.Address)
-	if !ok {
-		return ReadAvailable(ctx, store, of.(provider.Address), v)
+	if a, ok := of.(provider.Address); ok {
+		return ReadAvailable(ctx, store, a, v)
 	}
 	if _, err := ociaddr.VersionTag(v); err != nil {
 		return nil, err
 	}
-	m, err := ReadModuleTag(ctx, store, a, v, tag)
-	if err != nil {
-		return nil, err
-	}
-	zip := Package{Filename: a.Name() + "-" + v.String() + ".zip", Digest: m.Digest, Size: m.Size, H1: m.H1, Manifest: m.Manifest}
-	return &Version{Version: v, Packages: []Package{zip}, Index: m.Manifest, Module: m}, nil
+	return readZipTag(ctx, store, of, v, tag)
 }
 
 // read is like [Read], but accepts a version that has at most mayMiss missing manifests.
@@ -75,9 +68,9 @@ func read(ctx context.Context, store ReferenceFetcher, a provider.Address, v pro
 	}
 	out, err := decodeIndex(desc, data)
 	if err != nil {
-		return nil, foreignOr(err, data, TypeModule, "a module")
+		return nil, foreignOr(err, data, a)
 	}
-	if err := out.checkOwner(a, v); err != nil {
+	if err := out.checkOwner(a, v, "index"); err != nil {
 		return nil, err
 	}
 	if err := resolvePackages(ctx, store, out, a, v, mayMiss); err != nil {
@@ -86,26 +79,46 @@ func read(ctx context.Context, store ReferenceFetcher, a provider.Address, v pro
 	return out, nil
 }
 
-// checkOwner returns an error if the annotations of the index name a different provider or
-// version.
-func (v *Version) checkOwner(a provider.Address, ver provider.Version) error {
-	if !v.Provider.IsZero() && v.Provider != a {
-		return fmt.Errorf("%w: the index says that it is %s", ErrForeign, v.Provider)
+// checkOwner returns an error if the annotations of the index or manifest name another address
+// than a, or another version than ver.
+func (v *Version) checkOwner(a subject.Address, ver provider.Version, where string) error {
+	if v.Owner != nil && v.Owner != a {
+		return fmt.Errorf("%w: the %s says that it is %s", ErrForeign, where, v.Owner)
 	}
 	if !v.Version.IsZero() && v.Version != ver {
-		return fmt.Errorf("%w: the index says that it is version %s", ErrForeign, v.Version)
+		return fmt.Errorf("%w: the %s says that it is version %s", ErrForeign, where, v.Version)
 	}
 	return nil
 }
 
-// foreignOr returns ErrOtherKind if the refused content under a tag has the given artifact
-// type, which is that of the other kind of repository. Otherwise it returns err.
-func foreignOr(err error, data []byte, artifactType, kind string) error {
-	var m struct {
-		ArtifactType string `json:"artifactType"`
+// TypeOf returns the media type and the artifact type of what the tag of a version names.
+func TypeOf(kind subject.Kind) (mediaType, artifactType string) {
+	if l, ok := zipLayouts[kind]; ok {
+		return ocispec.MediaTypeImageManifest, l.artifactType
 	}
-	if Unmarshal(data, &m) == nil && m.ArtifactType == artifactType {
-		return fmt.Errorf("%w %s", ErrOtherKind, kind)
+	return ocispec.MediaTypeImageIndex, TypeProvider
+}
+
+// foreignOr returns ErrForeign if the refused content under a tag of a's repository is of another
+// kind, or is a manifest that names another address. Otherwise it returns err.
+func foreignOr(err error, data []byte, a subject.Address) error {
+	var m struct {
+		ArtifactType string            `json:"artifactType"`
+		Annotations  map[string]string `json:"annotations"`
+	}
+	if Unmarshal(data, &m) != nil {
+		return err
+	}
+	for _, kind := range subject.Kinds {
+		_, artifactType := TypeOf(kind)
+		if kind != a.Kind() && m.ArtifactType == artifactType {
+			return fmt.Errorf("%w a %s", ErrOtherKind, kind)
+		}
+	}
+	if l, ok := zipLayouts[a.Kind()]; ok && m.ArtifactType == l.artifactType {
+		if named, invalid := l.parse(m.Annotations[l.annotation]); invalid == nil {
+			return cmp.Or((&Version{Owner: named}).checkOwner(a, provider.Version{}, "manifest"), err)
+		}
 	}
 	return err
 }

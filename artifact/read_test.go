@@ -143,7 +143,7 @@ func TestReadsWhatOtherToolsPush(t *testing.T) {
 			if !reflect.DeepEqual(got.Packages, want) {
 				t.Errorf("packages\n%+v\nwant\n%+v", got.Packages, want)
 			}
-			if !got.Provider.IsZero() || !got.Version.IsZero() || got.Protocols != nil || got.Evidence != nil {
+			if got.Owner != nil || !got.Version.IsZero() || got.Protocols != nil || got.Evidence != nil {
 				t.Errorf("fields without a source are set: %+v", got)
 			}
 			if n := b.registry.Count(recorder.PathContains("/manifests/")); n != 4 || b.registry.Count() != 4 {

@@ -68,27 +68,27 @@ func downloadZip(ctx context.Context, store Fetcher, desc ocispec.Descriptor) (*
 	return scratch, remove, nil
 }
 
-// RehashModule downloads the zip of a module to a temporary file, and describes its files. It
-// checks the zip against the size and the SHA-256 of m, and the files against the h1: hash if m
+// RehashZip downloads the zip of a module to a temporary file, and describes its files. It
+// checks the zip against the size and the SHA-256 of p, and the files against the h1: hash if p
 // has one. It refuses links, names outside the folder, and duplicate names, and it unpacks every
 // file. It ignores directory entries, which other tools write.
 //
 // ErrDamaged and ErrNotModule mean that the zip is bad. Other errors mean that the registry,
 // the connection or the temporary file failed.
-func RehashModule(ctx context.Context, store Fetcher, m *Module) (provider.ZipFiles, error) {
-	scratch, remove, err := downloadZip(ctx, store, m.Layer())
+func RehashZip(ctx context.Context, store Fetcher, p Package) (provider.ZipFiles, error) {
+	scratch, remove, err := downloadZip(ctx, store, p.Layer())
 	if err != nil {
 		return provider.ZipFiles{}, err
 	}
 	defer remove()
-	out, err := provider.HashFiles(ctx, scratch, m.Size)
+	out, err := provider.HashFiles(ctx, scratch, p.Size)
 	switch {
 	case errors.Is(err, provider.ErrNoH1): // it may also wrap ErrNotZip
 		return out, fmt.Errorf("%w: the zip: %v", ErrNotModule, err)
 	case err != nil:
 		return out, err
-	case !m.H1.IsZero() && out.H1 != m.H1:
-		return out, fmt.Errorf("%w: the files in the zip have %s, the manifest gives %s", ErrDamaged, out.H1, m.H1)
+	case !p.H1.IsZero() && out.H1 != p.H1:
+		return out, fmt.Errorf("%w: the files in the zip have %s, the manifest gives %s", ErrDamaged, out.H1, p.H1)
 	}
 	return out, nil
 }

@@ -370,7 +370,7 @@ func checkPolicy(t *testing.T, method, path string, a answer, want string) {
 func (b *bench) publishAs(a, claimed provider.Address) {
 	b.t.Helper()
 	v := b.publish(a, "1.0.0", map[provider.Platform][]byte{linux: zip(b.t, linux)})
-	v.Provider = claimed
+	v.Owner = claimed
 	b.tagVersionIn(b.repository(a), v)
 }
 

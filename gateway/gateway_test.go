@@ -114,7 +114,7 @@ func withoutH1(t testing.TB) []byte {
 func (b *bench) publish(a provider.Address, version string, packages map[provider.Platform][]byte) artifact.Version {
 	b.t.Helper()
 	repo, v := b.repository(a), provider.MustParseVersion(version)
-	out := artifact.Version{Provider: a, Version: v, Protocols: []string{"5.0"}}
+	out := artifact.Version{Owner: a, Version: v, Protocols: []string{"5.0"}}
 	b.send(repo, artifact.Config())
 	for platform, content := range packages {
 		pkg, _ := accepted.Package(b.t, a, v, platform, content)

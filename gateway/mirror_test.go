@@ -282,7 +282,7 @@ func TestUnusableArtifacts(t *testing.T) {
 			b.tagIndex(ocispec.Index{MediaType: ocispec.MediaTypeImageIndex, ArtifactType: artifact.TypeProvider, Versioned: specs2, Manifests: []ocispec.Descriptor{entry, entry}}, "1.0.0")
 		}, "ambiguous"},
 		"another provider's": {func(b *bench, v artifact.Version) {
-			v.Provider = provider.MustParseAddress(host + "/ac/me-widget")
+			v.Owner = provider.MustParseAddress(host + "/ac/me-widget")
 			b.tagVersion(v)
 		}, "belongs to another provider"},
 		"another version": {func(b *bench, v artifact.Version) {

@@ -67,13 +67,13 @@ func (b *bench) publishModule(a module.Address, version, tag string) []byte {
 // storeModule stores a version of a module with the given zip under a tag.
 func (b *bench) storeModule(a module.Address, version, tag string, content []byte) {
 	b.t.Helper()
-	m := artifact.Module{Address: a, Version: provider.MustParseVersion(version), Digest: digest.FromBytes(content), Size: int64(len(content))}
-	manifest, err := artifact.EncodeModule(m)
+	m := artifact.Version{Owner: a, Version: provider.MustParseVersion(version), Packages: []artifact.Package{{Digest: digest.FromBytes(content), Size: int64(len(content))}}}
+	manifest, err := artifact.EncodeZip(m)
 	if err != nil {
 		b.t.Fatal(err)
 	}
 	repo := b.moduleRepository(a)
-	b.send(repo, artifact.Config(), artifact.Blob{Descriptor: m.Layer(), Data: content}, manifest)
+	b.send(repo, artifact.Config(), artifact.Blob{Descriptor: m.Zip().Layer(), Data: content}, manifest)
 	if err := repo.Tag(b.t.Context(), manifest.Descriptor, tag); err != nil {
 		b.t.Fatal(err)
 	}

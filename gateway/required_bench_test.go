@@ -82,7 +82,7 @@ func evil(t testing.TB) []byte {
 func (r *required) put(s *stored, tag string) *artifact.Version {
 	r.t.Helper()
 	v := provider.MustParseVersion("1.0.0")
-	out := artifact.Version{Provider: widget, Version: v, Protocols: []string{"5.0"}}
+	out := artifact.Version{Owner: widget, Version: v, Protocols: []string{"5.0"}}
 	r.send(r.repo, artifact.Config())
 	for platform, content := range s.packages {
 		pkg, _ := accepted.Package(r.t, widget, v, platform, content)

@@ -48,7 +48,7 @@ func newMemory(t *testing.T, size int) *memory {
 	if err != nil {
 		t.Fatal(err)
 	}
-	index, err := artifact.EncodeIndex(artifact.Version{Provider: widget, Packages: []artifact.Package{p}})
+	index, err := artifact.EncodeIndex(artifact.Version{Owner: widget, Packages: []artifact.Package{p}})
 	if err != nil {
 		t.Fatal(err)
 	}

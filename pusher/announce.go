@@ -115,7 +115,7 @@ func (w *push) announce(ctx context.Context) error {
 		if own.tag, err = ociaddr.AnnouncementTag(w.release.Version(), own.id); err != nil {
 			return err
 		}
-		own.version = artifact.Version{Provider: w.release.Provider(), Version: w.release.Version(), Protocols: w.release.Protocols, Packages: w.packages}
+		own.version = artifact.Version{Owner: w.release.Provider(), Version: w.release.Version(), Protocols: w.release.Protocols, Packages: w.packages}
 		if w.sums.Verdict() == trust.Signed {
 			own.version.Evidence = w.offeredEvidence
 		}

@@ -11,6 +11,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher/repo"
@@ -52,8 +53,9 @@ func (w *push) cannotCarry(err error) bool {
 	return repo.IsUnusable(err) || errors.Is(err, repo.ErrTooMuchAttached) || w.IsRefusal(err)
 }
 
-// Copy copies the wanted platforms of a version from another repository. If want is empty, it
-// copies all platforms. It verifies the version in the same way as [Pusher.Push] verifies a
+// Copy copies the wanted platforms of a version from another repository. If want is empty, or the
+// version has no platforms, it copies all of the version. The errors for a module are those of
+// [Pusher.PushZip]. For a provider, Copy verifies the version in the same way as [Pusher.Push] verifies a
 // release.
 //
 // Copy stores a manifest byte for byte if everything that the manifest says was verified. A
@@ -62,6 +64,9 @@ func (w *push) cannotCarry(err error) bool {
 // each manifest that it has stored byte for byte. It does not verify referrers. It copies no
 // tags of referrers except the tags of cosign. These tags contain the digest of the subject.
 func (p *Pusher) Copy(ctx context.Context, from Stored, v provider.Version, want []provider.Platform) (*Result, error) {
+	if !subject.TraitsOf(from.Subject).Packages {
+		return p.copyZip(ctx, from, v)
+	}
 	w, err := p.beginCopy(ctx, from, v, want)
 	if err != nil {
 		return nil, err
@@ -204,7 +209,7 @@ func (w *push) storeOriginal(ctx context.Context, packages []artifact.Package) (
 		return false, nil
 	}
 	encoded, err := artifact.EncodeIndex(artifact.Version{
-		Provider: w.release.Provider(), Version: w.release.Version(), Protocols: w.release.Protocols, Packages: packages, Evidence: &w.evidence.Descriptor,
+		Owner: w.release.Provider(), Version: w.release.Version(), Protocols: w.release.Protocols, Packages: packages, Evidence: &w.evidence.Descriptor,
 	})
 	if err == nil && encoded.Descriptor.Digest == o.version.Index.Digest {
 		return false, nil // the push will encode the same index

@@ -66,7 +66,7 @@ type decision struct {
 // decide merges a release with the stored version and with the announcements of other
 // pushes. It is a pure function.
 func (s situation) decide() decision {
-	next := &artifact.Version{Provider: s.sums.Provider(), Version: s.sums.Version(), Protocols: s.protocols, Packages: slices.Clone(s.packages)}
+	next := &artifact.Version{Owner: s.sums.Provider(), Version: s.sums.Version(), Protocols: s.protocols, Packages: slices.Clone(s.packages)}
 	replaced, refused := s.addStored(next)
 	if refused != nil {
 		return s.refuse(refused)
@@ -183,7 +183,7 @@ func (s situation) refuse(c *conflict) decision {
 	if !s.overwrote || s.announcedEvidence.descriptor == nil {
 		return d
 	}
-	back := &artifact.Version{Provider: s.sums.Provider(), Version: s.sums.Version(), Protocols: s.protocols, Evidence: s.announcedEvidence.descriptor}
+	back := &artifact.Version{Owner: s.sums.Provider(), Version: s.sums.Version(), Protocols: s.protocols, Evidence: s.announcedEvidence.descriptor}
 	for _, p := range s.announced {
 		s.addFitting(back, p, s.announcedEvidence)
 	}

@@ -97,7 +97,7 @@ func stored(packages string, evidence proof) *artifact.Version {
 	if packages == "" {
 		return nil
 	}
-	return &artifact.Version{Provider: decisionProvider, Version: decisionVersion, Packages: pack(packages), Evidence: evidence.descriptor}
+	return &artifact.Version{Owner: decisionProvider, Version: decisionVersion, Packages: pack(packages), Evidence: evidence.descriptor}
 }
 
 // TestDecision is the decision table of a push. The input is the stored content, the release, the announcements of

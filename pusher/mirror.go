@@ -121,10 +121,10 @@ func (m *mirrorPush) result(before int, packages []PackageResult) *Result {
 	}
 	tag, _ := ociaddr.VersionTag(m.release.Version()) // every version of a release has a tag
 	out := &Result{
-		Provider: m.release.Provider(), Version: m.release.Version(), Tag: tag, Status: status,
+		Subject: m.release.Provider(), Version: m.release.Version(), Tag: tag, Status: status,
 		Repository: ociaddr.Repository{Registry: ociaddr.Registry("mirror:" + m.folder), Name: m.dir},
-		Verdict:    m.sums.Verdict(), Fingerprint: m.sums.Signer().Fingerprint,
-		Packages: packages, Warnings: slices.Clone(m.release.Warnings), Lost: m.release.Lost,
+		Standing:   Standing{Verdict: m.sums.Verdict(), Fingerprint: m.sums.Signer().Fingerprint},
+		Packages:   packages, Warnings: slices.Clone(m.release.Warnings), Lost: m.release.Lost,
 	}
 	out.warnPrograms(&m.noProgram)
 	out.warnSigner(m.sums.Signer(), m.release.ByPublisher)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/base/outgoing"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher/repo"
@@ -182,6 +183,9 @@ func actionOf(s Status) Action {
 // and the digest of a new index. It writes nothing, and reads no package. The field Sent of a
 // package says whether its bytes would be sent, although a registry might mount some of them.
 func (p *Pusher) PlanCopy(ctx context.Context, from Stored, v provider.Version, want []provider.Platform) (*Result, error) {
+	if !subject.TraitsOf(from.Subject).Packages {
+		return p.planCopyZip(ctx, from, v)
+	}
 	w, err := p.beginCopy(ctx, from, v, want)
 	if err != nil {
 		return nil, err

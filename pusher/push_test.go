@@ -29,7 +29,7 @@ func TestPush(t *testing.T) {
 		t.Errorf("result %+v", r)
 	}
 	v := b.Tagged()
-	if v.Provider != pushbench.Widget || v.Version.String() != "1.0.0" || !slices.Equal(v.Protocols, []string{"5.0"}) || v.Index.Digest.String() != r.Digest {
+	if v.Owner != pushbench.Widget || v.Version.String() != "1.0.0" || !slices.Equal(v.Protocols, []string{"5.0"}) || v.Index.Digest.String() != r.Digest {
 		t.Errorf("tagged %+v", v)
 	}
 	for _, p := range v.Packages {

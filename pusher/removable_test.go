@@ -147,7 +147,7 @@ func TestForeignAnnouncements(t *testing.T) {
 	}
 	for name, encode := range map[string]func(*announceBench, artifact.Announcement) []byte{
 		"of another provider": change(func(a *artifact.Announcement) {
-			a.Provider = provider.MustParseAddress(pushbench.Host + "/other/widget")
+			a.Owner = provider.MustParseAddress(pushbench.Host + "/other/widget")
 		}),
 		"of another version": change(func(a *artifact.Announcement) { a.Version.Version = provider.MustParseVersion("2.0.0") }),
 		"without an ID":      change(func(a *artifact.Announcement) { a.ID = "" }),

@@ -11,6 +11,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/base/document"
 	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/origin"
@@ -73,25 +74,14 @@ const (
 
 // Result says what a push did, and what the repository holds afterwards.
 type Result struct {
-	Provider   provider.Address   `json:"provider"`
+	Subject    subject.Address    `json:"-"` // in JSON, under the word for its kind
 	Version    provider.Version   `json:"version"`
 	Repository ociaddr.Repository `json:"repository"`
 	Tag        ociaddr.Tag        `json:"tag"`
-	Digest     string             `json:"digest,omitempty"` // of the index
+	Digest     string             `json:"digest,omitempty"` // of the index, or of a module's manifest
 	Status     Status             `json:"status"`
-	// Verdict is what the stored evidence proves about the version: trust.Signed,
-	// trust.ChecksumOnly, artifact.SignedOtherName, or artifact.NoEvidence. A mirror folder
-	// stores no evidence; its Verdict is the verdict on the release. Fingerprint identifies
-	// the key that signed the evidence.
-	Verdict     trust.Verdict `json:"verdict"`
-	Fingerprint string        `json:"fingerprint,omitempty"`
-	// Pinned is set if the policy pins the key that signed the evidence. Expired is set if
-	// the key or its signature is not valid at the moment.
-	Pinned  bool `json:"key_pinned,omitempty"`
-	Expired bool `json:"key_expired,omitempty"`
-	// EvidenceKept is set if an earlier push stored the evidence.
-	EvidenceKept bool            `json:"evidence_kept,omitempty"`
-	Packages     []PackageResult `json:"packages"`
+	Standing
+	Packages []PackageResult `json:"packages,omitzero"` // exactly one for a module
 	// Referrers is the number of referrers of the source, at any depth, that the
 	// destination has. ReferrersSent is the number of referrers that were sent. Both are 0
 	// unless the push is a copy.
@@ -99,7 +89,40 @@ type Result struct {
 	ReferrersSent int `json:"referrers_sent,omitempty"`
 	// Lost lists the platforms that a copy left out, see [origin.Release.Lost].
 	Lost     []provider.Platform `json:"lost,omitempty"`
+	Revision string              `json:"revision,omitempty"` // of a module
 	Warnings []string            `json:"warnings,omitempty"`
+}
+
+// MarshalJSON implements [json.Marshaler]. The only package of a module has no object of its own.
+func (r Result) MarshalJSON() ([]byte, error) {
+	type others Result
+	if subject.TraitsOf(r.Subject).Packages {
+		return document.Join(subject.Member(r.Subject), others(r))
+	}
+	zip := r.Packages[0]
+	r.Packages = nil
+	return document.Join(subject.Member(r.Subject), others(r), struct {
+		Zip  string        `json:"zip"` // its digest
+		Size int64         `json:"size"`
+		H1   provider.Hash `json:"h1,omitzero"`
+		Sent bool          `json:"sent"`
+	}{zip.Digest, zip.Size, zip.H1, zip.Sent})
+}
+
+// Standing is what the evidence of a provider's version proves. It is zero for a module.
+type Standing struct {
+	// Verdict is what the stored evidence proves about the version: trust.Signed,
+	// trust.ChecksumOnly, artifact.SignedOtherName, or artifact.NoEvidence. A mirror folder
+	// stores no evidence; its Verdict is the verdict on the release. Fingerprint identifies
+	// the key that signed the evidence.
+	Verdict     trust.Verdict `json:"verdict,omitempty"`
+	Fingerprint string        `json:"fingerprint,omitempty"`
+	// Pinned is set if the policy pins the key that signed the evidence. Expired is set if
+	// the key or its signature is not valid at the moment.
+	Pinned  bool `json:"key_pinned,omitempty"`
+	Expired bool `json:"key_expired,omitempty"`
+	// EvidenceKept is set if an earlier push stored the evidence.
+	EvidenceKept bool `json:"evidence_kept,omitempty"`
 }
 
 // PackageResult is one package of a pushed release.
@@ -136,7 +159,7 @@ func (r *Result) warnPlatforms(release *origin.Release, sums *trust.Checksums) {
 		}
 	}
 	for _, name := range sums.Files() {
-		if !pushed[name] && r.isOfNoClient(name) {
+		if !pushed[name] && isOfNoClient(name, release.Provider(), r.Version) {
 			r.warn("SHA256SUMS lists %.255s, which is not pushed: no client requests it. %s", name, platformNames)
 		}
 	}
@@ -144,13 +167,13 @@ func (r *Result) warnPlatforms(release *origin.Release, sums *trust.Checksums) {
 
 // isOfNoClient reports whether a file is named as a package of the version, in any spelling, for a platform that no
 // client can request.
-func (r *Result) isOfNoClient(name string) bool {
-	if p, ok := provider.NamedPlatform(name, r.Provider, r.Version); ok {
+func isOfNoClient(name string, a provider.Address, v provider.Version) bool {
+	if p, ok := provider.NamedPlatform(name, a, v); ok {
 		return !p.IsOfClients()
 	}
 	// The text in place of a platform can have other parts, as in linux_amd64_v2.
 	for i, c := range name {
-		if c == '_' && strings.HasSuffix(name, ".zip") && provider.SpellsFile(name[:i+1], r.Provider, r.Version, "") {
+		if c == '_' && strings.HasSuffix(name, ".zip") && provider.SpellsFile(name[:i+1], a, v, "") {
 			p, err := provider.ParsePlatform(strings.TrimSuffix(name[i+1:], ".zip"))
 			return err != nil || !p.IsOfClients()
 		}
@@ -203,8 +226,9 @@ func (r *Result) warnPrograms(n *noProgram) {
 
 // result describes a successful push.
 func (w *push) result(ctx context.Context, after *artifact.Version, status Status) *Result {
+	a := w.release.Provider()
 	r := &Result{
-		Provider: w.release.Provider(), Version: w.release.Version(),
+		Subject: a, Version: w.release.Version(),
 		Repository: w.Dest.Repository, Tag: w.tag, Digest: after.Index.Digest.String(), Status: status, Lost: w.release.Lost,
 		Warnings: append(slices.Clone(w.release.Warnings), w.warnings...),
 	}
@@ -214,8 +238,8 @@ func (w *push) result(ctx context.Context, after *artifact.Version, status Statu
 	r.warnPrograms(&w.noProgram)
 	for _, pkg := range w.release.Packages {
 		p := repo.Find(after.Packages, pkg.Platform)
-		if !provider.SpellsPackage(p.Filename, r.Provider, r.Version, p.Platform) && r.Verdict != artifact.SignedOtherName {
-			r.warn("the package for %s is published as %s, not as %s: nothing says that it is for this version and platform", p.Platform, p.Filename, provider.PackageFilename(r.Provider, r.Version, p.Platform))
+		if !provider.SpellsPackage(p.Filename, a, r.Version, p.Platform) && r.Verdict != artifact.SignedOtherName {
+			r.warn("the package for %s is published as %s, not as %s: nothing says that it is for this version and platform", p.Platform, p.Filename, provider.PackageFilename(a, r.Version, p.Platform))
 		}
 		r.Packages = append(r.Packages, w.packageResult(p))
 	}

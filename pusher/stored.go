@@ -82,7 +82,7 @@ func (s Stored) find(ctx context.Context, v provider.Version) (*artifact.Version
 	found, err := artifact.ReadAvailable(ctx, s.Store, s.provider(), v)
 	switch {
 	case errors.Is(err, errdef.ErrNotFound):
-		return nil, hint.Wrap(fmt.Errorf("%s %s: %w in %s", s.Subject, v, origin.ErrVersionNotFound, s.Repository), "push it there, or name a version that is there")
+		return nil, s.absent(v)
 	case repo.IsUnusable(err):
 		return nil, hint.Wrap(fmt.Errorf("%s %s in %s: %w", s.Subject, v, s.Repository, err), "this version cannot be copied: push it again from its origin")
 	case err != nil:
@@ -118,6 +118,10 @@ func (s Stored) releaseOf(ctx context.Context, found *artifact.Version, v provid
 	return r, nil
 }
 
+func (s Stored) absent(v provider.Version) error {
+	return hint.Wrap(fmt.Errorf("%s %s: %w in %s", s.Subject, v, origin.ErrVersionNotFound, s.Repository), "push it there, or name a version that is there")
+}
+
 func (s Stored) failed(v provider.Version, err error) error {
 	return &repo.RegistryError{Op: "read " + v.String() + " in", Repository: s.Repository, Err: err}
 }
@@ -129,7 +133,7 @@ func (r *Result) LostError() error {
 	if len(r.Lost) == 0 {
 		return nil
 	}
-	return hint.Wrap(fmt.Errorf("%s %s is not copied for %s: %w", r.Provider, r.Version, repo.JoinNames(r.Lost), artifact.ErrMissing), helpLost)
+	return hint.Wrap(fmt.Errorf("%s %s is not copied for %s: %w", r.Subject, r.Version, repo.JoinNames(r.Lost), artifact.ErrMissing), helpLost)
 }
 
 // choose returns the packages for the wanted platforms, or all packages if want is empty. It leaves out packages whose

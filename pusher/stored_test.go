@@ -160,7 +160,7 @@ func TestStoredAsAnothers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v.Provider = pushbench.Widget
+	v.Owner = pushbench.Widget
 	b.tag(b.Repo, *v)
 	from, _ := b.Source()
 	if _, err := b.Copy(from); !errors.Is(err, trust.ErrNotListed) || b.Tagged() != nil {

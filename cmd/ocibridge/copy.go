@@ -207,7 +207,7 @@ func (f *copyFlags) copy(ctx context.Context, s settings, c *transfer.Copy, stdo
 	case errors.Is(err, transfer.ErrSameRepository), errors.Is(err, transfer.ErrNoPlace):
 		err = usage(err)
 	case len(results.Failures) > 0:
-		if len(results.Providers)+len(results.Modules) > 0 && !f.dryRun {
+		if len(results.Results) > 0 && !f.dryRun {
 			progress.copied(results)
 		}
 		progress.failures(results.Failures)
@@ -219,8 +219,7 @@ func (f *copyFlags) copy(ctx context.Context, s settings, c *transfer.Copy, stdo
 		}
 	case err == nil && f.dryRun:
 		progress.copyPlan(results)
-		err = f.pending(slices.ContainsFunc(results.Providers, func(r *pusher.Result) bool { return r.Status != pusher.Unchanged }) ||
-			slices.ContainsFunc(results.Modules, func(r *pusher.ModuleResult) bool { return r.Status != pusher.Unchanged }))
+		err = f.pending(slices.ContainsFunc(results.Results, func(r *pusher.Result) bool { return r.Status != pusher.Unchanged }))
 	case err == nil:
 		progress.copied(results)
 	}
@@ -229,13 +228,14 @@ func (f *copyFlags) copy(ctx context.Context, s settings, c *transfer.Copy, stdo
 
 // document returns the JSON output of copy.
 func (f *copyFlags) document(copied transfer.Copied) any {
+	by := subject.ByKind(copied.Results, func(r *pusher.Result) subject.Address { return r.Subject })
 	return struct {
-		DryRun  bool                   `json:"dry_run,omitempty"`
-		Results []*pusher.Result       `json:"results"` // of providers
-		Modules []*pusher.ModuleResult `json:"modules"`
+		DryRun  bool             `json:"dry_run,omitempty"`
+		Results []*pusher.Result `json:"results"` // of providers
+		Modules []*pusher.Result `json:"modules"`
 		// Failures are the versions that could not be copied, while the others were.
 		Failures []failure `json:"failures,omitempty"`
-	}{f.dryRun, orEmpty(copied.Providers), orEmpty(copied.Modules), failureDocuments(copied.Failures)}
+	}{f.dryRun, orEmpty(by[subject.Provider]), orEmpty(by[subject.Module]), failureDocuments(copied.Failures)}
 }
 
 // planned shows a dry run. It shows only the warnings of a result, because
@@ -244,9 +244,6 @@ type planned struct{ *progress }
 
 // Done implements [transfer.Progress].
 func (p planned) Done(r *pusher.Result) { p.warnOf(r) }
-
-// DoneModule implements [transfer.Progress].
-func (p planned) DoneModule(r *pusher.ModuleResult) { p.warnOfModule(r) }
 
 // openAt opens the registry at a location. It uses the configured templates only if the
 // location is the configured registry.

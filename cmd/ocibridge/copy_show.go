@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/ocibridge/ocibridge/internal/app/transfer"
-	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/pusher"
 )
 
@@ -37,11 +37,11 @@ func (p *progress) copyPlan(copied transfer.Copied) {
 	signs := map[pusher.Status]string{pusher.Pushed: "+", pusher.Unchanged: "="}
 	versions := map[string]int{}
 	var sent, omitted packageCount
-	var last provider.Address
-	for _, r := range copied.Providers {
-		if r.Provider != last {
-			p.result("%s to %s", r.Provider, r.Repository)
-			last = r.Provider
+	var last subject.Address
+	for _, r := range copied.Results {
+		if r.Subject != last {
+			p.result("%s to %s", r.Subject, r.Repository)
+			last = r.Subject
 		}
 		sign := cmp.Or(signs[r.Status], "~")
 		versions[sign]++
@@ -58,19 +58,6 @@ func (p *progress) copyPlan(copied transfer.Copied) {
 		}
 		p.result("  %s %s  %s", sign, r.Version, cmp.Or(listed(mine.text("to send"), left.text("left out")), "no package to send"))
 	}
-	for i, r := range copied.Modules {
-		if i == 0 || r.Module != copied.Modules[i-1].Module {
-			p.result("%s to %s", r.Module, r.Repository)
-		}
-		sign := cmp.Or(signs[r.Status], "~")
-		versions[sign]++
-		var mine packageCount
-		if zip := (pusher.PackageResult{Size: r.Size}); r.Sent {
-			mine.add(zip)
-			sent.add(zip)
-		}
-		p.result("  %s %s  %s", sign, r.Version, cmp.Or(mine.text("to send"), "no package to send"))
-	}
 	var parts []string
 	for _, s := range []struct{ sign, what string }{{"+", "to copy"}, {"~", "to complete"}, {"=", "in place"}} {
 		if n := versions[s.sign]; n > 0 {
@@ -85,10 +72,7 @@ func (p *progress) copied(results transfer.Copied) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	by := map[string]int{}
-	for _, r := range results.Providers {
-		by[string(r.Status)]++
-	}
-	for _, r := range results.Modules {
+	for _, r := range results.Results {
 		by[string(r.Status)]++
 	}
 	p.summary("Copy: %s", totals(by))

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/app/transfer"
+	"github.com/ocibridge/ocibridge/internal/base/document"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 	"github.com/ocibridge/ocibridge/internal/origins/modulezip"
 	"github.com/ocibridge/ocibridge/module"
@@ -51,9 +52,17 @@ type modulePushPlan struct {
 
 // modulePushed is the result of module push.
 type modulePushed struct {
-	*pusher.ModuleResult
-	Entries int      `json:"entries"`         // the number of files in the module
-	Files   []string `json:"files,omitempty"` // their names, only for a dry run
+	*pusher.Result
+	Entries int      // the number of files in the module
+	Files   []string // their names, only for a dry run
+}
+
+// MarshalJSON implements [json.Marshaler].
+func (r modulePushed) MarshalJSON() ([]byte, error) {
+	return document.Join(r.Result, struct {
+		Entries int      `json:"entries"`
+		Files   []string `json:"files,omitempty"`
+	}{r.Entries, r.Files})
 }
 
 func newModulePushCommand() *cobra.Command {
@@ -167,18 +176,17 @@ func (f *modulePushFlags) push(ctx context.Context, s settings, p *modulePushPla
 		progress.Warn(fmt.Sprintf("%s is stored already: %s is another module, because addresses distinguish capitals", other, p.module))
 	}
 	to := pusher.New(pusher.Options{Force: f.force, OnEvent: progress.Event})
-	put := to.PushModule
+	put := to.PushZip
 	if f.dryRun {
-		put = to.PlanModule
+		put = to.PlanZip
 	}
-	r, err := put(ctx, dest, pusher.ModulePackage{
-		Module: artifact.Module{Address: p.module, Version: p.version, Digest: z.Digest, Size: z.Size, H1: z.H1, Revision: f.revision},
-		Open:   z.Open,
-	})
+	r, err := put(ctx, dest, &artifact.Version{
+		Owner: p.module, Version: p.version, Packages: []artifact.Package{{Digest: z.Digest, Size: z.Size, H1: z.H1}}, Revision: f.revision,
+	}, z.Open)
 	if err != nil {
 		return nil, transfer.Explain(repos, err)
 	}
-	out := modulePushed{ModuleResult: r, Entries: len(z.Files)}
+	out := modulePushed{Result: r, Entries: len(z.Files)}
 	if f.dryRun {
 		out.Files = z.Files
 	}
@@ -196,12 +204,12 @@ func (f *modulePushFlags) document(results []modulePushed) any {
 
 // module shows the result of module push.
 func (p *progress) module(r modulePushed, planned bool) {
-	p.warnOfModule(r.ModuleResult)
+	p.warnOf(r.Result)
 	status := string(r.Status)
 	if planned && r.Status != pusher.Unchanged {
 		status = "would be " + status
 	}
-	p.result("%s %s: %s, %s, %s, in %s:%s", r.Module, r.Version, status, count(r.Entries, "file"), size(r.Size), r.Repository, r.Tag)
+	p.result("%s %s: %s, %s, %s, in %s:%s", r.Subject, r.Version, status, count(r.Entries, "file"), size(r.Packages[0].Size), r.Repository, r.Tag)
 	for _, name := range r.Files {
 		p.result("  %s", name)
 	}

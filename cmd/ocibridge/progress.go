@@ -192,31 +192,8 @@ func (p *progress) Warn(s string) {
 // warnOf shows the warnings of a result.
 func (p *progress) warnOf(r *pusher.Result) {
 	for _, w := range r.Warnings {
-		p.Warn(fmt.Sprintf("%s %s: %s", r.Provider, r.Version, w))
+		p.Warn(fmt.Sprintf("%s %s: %s", r.Subject, r.Version, w))
 	}
-}
-
-// warnOfModule shows the warnings of the result of a module.
-func (p *progress) warnOfModule(r *pusher.ModuleResult) {
-	for _, w := range r.Warnings {
-		p.Warn(fmt.Sprintf("%s %s: %s", r.Module, r.Version, w))
-	}
-}
-
-// DoneModule implements [transfer.Progress]. It shows the result of one version of a module.
-func (p *progress) DoneModule(r *pusher.ModuleResult) {
-	p.warnOfModule(r)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	contents := size(r.Size)
-	if r.Referrers > 0 {
-		contents += ", " + count(r.Referrers, "referrer")
-	}
-	print := p.result
-	if p.onlyChanges && r.Status == pusher.Unchanged {
-		print = p.note
-	}
-	print("%s %s: %s, %s, in %s:%s", r.Module, r.Version, r.Status, contents, r.Repository, r.Tag)
 }
 
 // Done implements [transfer.Progress]. It shows the result of one version.
@@ -224,24 +201,19 @@ func (p *progress) Done(r *pusher.Result) {
 	p.warnOf(r)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	grounds := inventory.Signature{Verdict: r.Verdict, Fingerprint: r.Fingerprint}.Text(false)
-	switch {
-	case r.EvidenceKept && r.Verdict == artifact.NoEvidence:
-		grounds = "evidence refused"
-	case r.EvidenceKept:
-		grounds += " (evidence of an earlier push)"
-	case r.Verdict == artifact.NoEvidence:
-		grounds = "no evidence"
+	contents, grounds := count(len(r.Packages), "platform"), groundsOf(r)
+	if !subject.TraitsOf(r.Subject).Packages {
+		contents, grounds = size(r.Packages[0].Size), ""
 	}
-	contents := count(len(r.Packages), "platform")
+	referrers := ""
 	if r.Referrers > 0 {
-		contents += ", " + count(r.Referrers, "referrer")
+		referrers = count(r.Referrers, "referrer")
 	}
 	print := p.result
 	if p.onlyChanges && r.Status == pusher.Unchanged {
 		print = p.note
 	}
-	print("%s %s: %s, %s, %s, in %s:%s", r.Provider, r.Version, r.Status, contents, grounds, r.Repository, r.Tag)
+	print("%s %s: %s, in %s:%s", r.Subject, r.Version, listed(string(r.Status), contents, referrers, grounds), r.Repository, r.Tag)
 	for _, note := range []struct {
 		text    string
 		applies func(pusher.PackageResult) bool
@@ -260,6 +232,20 @@ func (p *progress) Done(r *pusher.Result) {
 			p.result("  %s %s", note.text, joined(of, ", "))
 		}
 	}
+}
+
+// groundsOf says why a pushed version of a provider is trusted.
+func groundsOf(r *pusher.Result) string {
+	grounds := inventory.Signature{Verdict: r.Verdict, Fingerprint: r.Fingerprint}.Text(false)
+	switch {
+	case r.EvidenceKept && r.Verdict == artifact.NoEvidence:
+		return "evidence refused"
+	case r.EvidenceKept:
+		return grounds + " (evidence of an earlier push)"
+	case r.Verdict == artifact.NoEvidence:
+		return "no evidence"
+	}
+	return grounds
 }
 
 // joined returns the texts of things, with separator between them.

@@ -133,7 +133,7 @@ func TestProgressOnTerminal(t *testing.T) {
 				t.Errorf("a note above the bars: %q", seen)
 			}
 		}
-		p.Done(&pusher.Result{Provider: a, Version: v, Status: pusher.Pushed})
+		p.Done(&pusher.Result{Subject: a, Version: v, Status: pusher.Pushed})
 		p.Close()
 		want := ""
 		if format == "text" {

@@ -12,6 +12,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/app/transfer"
 	"github.com/ocibridge/ocibridge/internal/base/files"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/registries/query"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
@@ -221,7 +222,7 @@ func (f *pushFlags) push(ctx context.Context, s settings, p *pushPlan, stdout, s
 			progress.Warn(fmt.Sprintf("%s: %s", a, text))
 		}
 	}
-	warnDenied := func(a provider.Address, v provider.Version) {
+	warnDenied := func(a subject.Address, v provider.Version) {
 		if _, denied := s.file.Gateway.Denies(a, v); denied {
 			progress.Warn(fmt.Sprintf("%s %s: the gateway block denies this version, so clients do not get it", a, v))
 		}
@@ -240,7 +241,7 @@ func (f *pushFlags) push(ctx context.Context, s settings, p *pushPlan, stdout, s
 	}
 	run.results, err = transfer.Push(ctx, src, back, options, progress)
 	for _, r := range run.results {
-		warnDenied(r.Provider, r.Version)
+		warnDenied(r.Subject, r.Version)
 	}
 	return run, err
 }

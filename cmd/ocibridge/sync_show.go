@@ -128,7 +128,7 @@ func (r *syncRun) totals() string {
 		add("failed", f.Subject, f.Version)
 	}
 	for _, result := range r.outcome.Results {
-		add(string(result.Status), result.Provider, result.Version)
+		add(string(result.Status), result.Subject, result.Version)
 	}
 	for _, s := range r.outcome.Pruned {
 		add("pruned", s.Provider, s.Version)

@@ -117,7 +117,7 @@ func (f *fake) publish(t testing.TB, a provider.Address, v provider.Version, con
 		f.blobs[b.Descriptor.Digest] = b.Data
 	}
 	f.mu.Unlock()
-	out := artifact.Version{Provider: a, Version: v, Packages: []artifact.Package{p}, Evidence: &manifest.Descriptor}
+	out := artifact.Version{Owner: a, Version: v, Packages: []artifact.Package{p}, Evidence: &manifest.Descriptor}
 	index, err := artifact.EncodeIndex(out)
 	if err != nil {
 		t.Fatal(err)
@@ -135,7 +135,7 @@ func (f *fake) publishBare(t testing.TB, a provider.Address, v provider.Version,
 	if err != nil {
 		t.Fatal(err)
 	}
-	blob, err := artifact.EncodeIndex(artifact.Version{Provider: a, Version: v, Packages: []artifact.Package{p}})
+	blob, err := artifact.EncodeIndex(artifact.Version{Owner: a, Version: v, Packages: []artifact.Package{p}})
 	if err != nil {
 		t.Fatal(err)
 	}

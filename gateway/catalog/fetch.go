@@ -216,7 +216,7 @@ func (c *Catalog) fetchVersion(ctx context.Context, up *upstream, item *Item) (*
 	switch {
 	case err != nil:
 		return item, err
-	case moduleTag(found) != tagOf(before): // another tag names it
+	case found.Tag != tagOf(before): // another tag names it
 	case found.Index.Digest == indexOf(before), isSame(before, found):
 		return before.Value, before.Err
 	}

@@ -57,7 +57,7 @@ func TestMemoryIsAsBelieved(t *testing.T) {
 // publishAll stores a version for many platforms.
 func (f *fake) publishAll(t *testing.T, a provider.Address, v provider.Version) {
 	t.Helper()
-	out := artifact.Version{Provider: a, Version: v, Protocols: []string{"5.0"}}
+	out := artifact.Version{Owner: a, Version: v, Protocols: []string{"5.0"}}
 	for _, name := range []string{"darwin_amd64", "darwin_arm64", "freebsd_386", "freebsd_amd64", "linux_386", "linux_amd64", "linux_arm", "linux_arm64", "windows_386", "windows_amd64"} {
 		p := provider.MustParsePlatform(name)
 		sum := digest.FromString(name + v.String())

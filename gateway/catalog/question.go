@@ -273,9 +273,7 @@ func foundSize(v *artifact.Version) int64 {
 		}
 	}
 	n += 160 * int64(len(v.Missing))
-	if v.Module != nil {
-		n += 512 + int64(len(v.Module.Revision))
-	}
+	n += int64(len(v.Revision) + len(v.Tag))
 	for _, p := range v.Packages {
 		n += 400 + int64(len(p.Filename)+len(p.Digest)+len(p.Manifest.Digest)+len(p.Manifest.MediaType))
 	}

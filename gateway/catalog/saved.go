@@ -135,7 +135,7 @@ func newRecord(item *Item, at time.Time) record {
 	r := record{Provider: pathOf(item.about.subject), Version: item.Version, Confirmed: at, ETag: item.tags.etag, Versions: item.tags.versions, LeadingV: item.tags.leadingV}
 	if found := item.Found; found != nil {
 		r.Index = found.Index
-		r.Tag = moduleTag(found)
+		r.Tag = found.Tag
 		for _, m := range found.Missing {
 			r.Missing = append(r.Missing, m.Manifest)
 		}

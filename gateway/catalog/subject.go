@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
@@ -70,18 +69,10 @@ func hasLeadingV(t ociaddr.Tag) bool { return strings.HasPrefix(string(t), "v") 
 
 // tagOf returns the tag of the module's version in an answer, or "" if there is none.
 func tagOf(a *answer) ociaddr.Tag {
-	if a == nil || a.Err != nil {
+	if a == nil || a.Err != nil || a.Value.Found == nil {
 		return ""
 	}
-	return moduleTag(a.Value.Found)
-}
-
-// moduleTag returns the tag of a module's version, or "" for a provider.
-func moduleTag(v *artifact.Version) ociaddr.Tag {
-	if v == nil || v.Module == nil {
-		return ""
-	}
-	return v.Module.Tag
+	return a.Value.Found.Tag
 }
 
 // ModuleVersion is like [View.Version], for a module. Item.Found has exactly one package: the

@@ -99,7 +99,7 @@ func (b *bench) push(a provider.Address, version string, signed bool) *release.R
 // come from v.
 func (b *bench) index(a provider.Address, version string, v artifact.Version) {
 	b.t.Helper()
-	v.Provider, v.Version = a, provider.MustParseVersion(version)
+	v.Owner, v.Version = a, provider.MustParseVersion(version)
 	content := release.AsZip([]byte("a package of " + version))
 	pkg, _ := accepted.Package(b.t, a, v.Version, linux, content)
 	p, manifest, err := artifact.EncodePackage(pkg)

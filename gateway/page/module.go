@@ -112,9 +112,9 @@ func (p *page) describeModule(ctx context.Context, r *http.Request, a module.Add
 	if err != nil {
 		return nil, err
 	}
-	zip, m := item.Found.Packages[0], item.Found.Module
+	m, zip := item.Found, *item.Found.Zip()
 	out := &moduleVersionView{
-		Version: v, Constraint: constraint(v), Manifest: m.Manifest.Digest.String(), Revision: m.Revision,
+		Version: v, Constraint: constraint(v), Manifest: m.Index.Digest.String(), Revision: m.Revision,
 		zipView: zipView{Zip: fileView{"Zip", zip.Filename, p.ModuleLink(r, base(r), a, v, zip)}, Size: zip.Size, Digest: zip.Digest.String()},
 	}
 	if h1 := p.H1Of(zip); !h1.IsZero() {

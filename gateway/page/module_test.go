@@ -49,18 +49,18 @@ func (b *bench) moduleRepository(a module.Address) *remote.Repository {
 }
 
 // pushModule stores a version of a module under a tag.
-func (b *bench) pushModule(a module.Address, version, tag, revision string) (artifact.Module, []byte) {
+func (b *bench) pushModule(a module.Address, version, tag, revision string) (artifact.Version, []byte) {
 	b.t.Helper()
 	content, err := release.Zip(map[string][]byte{"main.tf": []byte("# " + a.String() + " " + version)})
 	b.must(err)
-	m := artifact.Module{Address: a, Version: provider.MustParseVersion(version), Digest: digest.FromBytes(content), Size: int64(len(content)), Revision: revision}
-	m.H1, err = provider.ParseHash("h1:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=")
+	m := artifact.Version{Owner: a, Version: provider.MustParseVersion(version), Packages: []artifact.Package{{Digest: digest.FromBytes(content), Size: int64(len(content))}}, Revision: revision}
+	m.Zip().H1, err = provider.ParseHash("h1:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=")
 	b.must(err)
-	manifest, err := artifact.EncodeModule(m)
+	manifest, err := artifact.EncodeZip(m)
 	b.must(err)
-	m.Manifest = manifest.Descriptor
+	m.Index = manifest.Descriptor
 	repo := b.moduleRepository(a)
-	for _, blob := range []artifact.Blob{artifact.Config(), {Descriptor: m.Layer(), Data: content}, manifest} {
+	for _, blob := range []artifact.Blob{artifact.Config(), {Descriptor: m.Zip().Layer(), Data: content}, manifest} {
 		b.must(repo.Push(b.t.Context(), blob.Descriptor, bytes.NewReader(blob.Data)))
 	}
 	b.must(repo.Tag(b.t.Context(), manifest.Descriptor, tag))
@@ -80,7 +80,7 @@ func TestModule(t *testing.T) {
 	a := c.want(netPage, 200, net.String()+" 1.2.0 module newest",
 		"module &#34;net&#34; { source = &#34;"+net.String()+"&#34; version = &#34;~&gt; 1.2&#34; }", "a host block for that name",
 		"source = &#34;oci://gateway.example/modules/"+net.Path()+"?tag=1.2.0&#34;", "Constraint ~&gt; 1.2", "net-1.2.0.zip", fmt.Sprintf("Size %d bytes", len(content)),
-		m.Digest.String(), strings.ReplaceAll(m.H1.String(), "+", "&#43;"), "Commit "+commit, "stated the hash of the files and the commit.", "gateway.example/modules/"+net.Path()+":1.2.0", m.Manifest.Digest.String(),
+		m.Zip().Digest.String(), strings.ReplaceAll(m.Zip().H1.String(), "+", "&#43;"), "Commit "+commit, "stated the hash of the files and the commit.", "gateway.example/modules/"+net.Path()+":1.2.0", m.Index.Digest.String(),
 		"Versions 3", "1.3.0-beta.1", "1.1.0 denied it &lt;b&gt;leaks&lt;/b&gt;", "Confirmed by the registry")
 	if strings.Contains(a.body, netPage+"/1.1.0") || strings.Contains(a.text(), "verdict") {
 		t.Errorf("a link to a denied version, or a verdict:\n%s", a.text())

@@ -30,7 +30,7 @@ func (b *bench) leave(id string, at time.Time, done bool, v *artifact.Version, p
 	p := *find(b.T, v, platform)
 	change(&p)
 	a := artifact.Announcement{ID: id, At: at, Done: done, Version: *v}
-	a.Provider, a.Packages = pushbench.Widget, []artifact.Package{p}
+	a.Owner, a.Packages = pushbench.Widget, []artifact.Package{p}
 	a.Version.Version = pushbench.One
 	blob, err := artifact.EncodeAnnouncement(a)
 	if err != nil {
@@ -407,7 +407,7 @@ func TestCopyWhileIndexIsReplaced(t *testing.T) {
 			return false
 		}
 		source.Intercept(nil)
-		index, err := artifact.EncodeIndex(artifact.Version{Provider: pushbench.Widget, Version: pushbench.One, Packages: old.Packages})
+		index, err := artifact.EncodeIndex(artifact.Version{Owner: pushbench.Widget, Version: pushbench.One, Packages: old.Packages})
 		if err == nil {
 			err = from.Store.(interface {
 				PushReference(context.Context, ocispec.Descriptor, io.Reader, string) error

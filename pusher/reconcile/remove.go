@@ -46,10 +46,10 @@ type Removal struct {
 	Freeable  int64      `json:"freeable"`
 	Referrers []Referrer `json:"referrers"`
 
-	found   *artifact.Version   // what the tag names; nil if the tag is gone
-	noted   []*artifact.Version // earlier indexes of the version, without a tag
-	modules []*artifact.Module  // what the tags of a module's version name
-	state   *repositoryState    // of a module
+	found *artifact.Version   // what the tag names; nil if the tag is gone
+	noted []*artifact.Version // earlier indexes of the version, without a tag
+	zips  []*artifact.Version // what the tags of a module's version name
+	state *repositoryState    // of a module
 }
 
 // MarshalJSON implements [json.Marshaler].
@@ -121,11 +121,11 @@ func NewRemover(o pusher.Options, referrers bool) *Remover {
 // recorded in the plan, and does not affect the others.
 func (r *Remover) Plan(ctx context.Context, requests []RemoveRequest) (*RemovePlan, error) {
 	plan := &RemovePlan{}
-	var modules []RemoveRequest
+	var zips []RemoveRequest
 	for i, first := range requests {
 		a, ok := first.Subject.(provider.Address)
 		if !ok {
-			modules = append(modules, first)
+			zips = append(zips, first)
 		}
 		if !ok || slices.ContainsFunc(requests[:i], func(q RemoveRequest) bool { return q.Subject == a }) {
 			continue
@@ -138,7 +138,7 @@ func (r *Remover) Plan(ctx context.Context, requests []RemoveRequest) (*RemovePl
 			plan.Failures = append(plan.Failures, Failure{Subject: a, Err: err})
 		}
 	}
-	return plan, r.planModules(ctx, plan, modules)
+	return plan, r.planZips(ctx, plan, zips)
 }
 
 // planProvider plans the removals from the repository of one provider.

@@ -42,10 +42,10 @@ func (r *Remover) Apply(ctx context.Context, plan *RemovePlan) (*RemoveOutcome, 
 		}
 	}
 	for _, removal := range plan.Removals {
-		if removal.modules == nil {
+		if removal.zips == nil {
 			continue
 		}
-		if err := r.applyModule(ctx, removal, out); ctx.Err() != nil {
+		if err := r.applyZip(ctx, removal, out); ctx.Err() != nil {
 			return out, context.Cause(ctx)
 		} else if err != nil {
 			out.Failures = append(out.Failures, Failure{Subject: removal.Subject, Version: removal.Version, Err: err})

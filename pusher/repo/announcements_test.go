@@ -39,7 +39,7 @@ func TestManifestBeforeDone(t *testing.T) {
 	}
 	evidence := artifact.DescribeEvidence(manifest("evidence"), trust.Signed)
 	a := artifact.Announcement{ID: ociaddr.NewAnnouncementID(), At: time.Now(), Version: artifact.Version{
-		Provider: provider.MustParseAddress("registry.acme.example/acme/widget"), Version: provider.MustParseVersion("1.0.0"), Protocols: []string{"5.0"}, Evidence: &evidence,
+		Owner: provider.MustParseAddress("registry.acme.example/acme/widget"), Version: provider.MustParseVersion("1.0.0"), Protocols: []string{"5.0"}, Evidence: &evidence,
 		Packages: []artifact.Package{{Platform: provider.MustParsePlatform("linux_amd64"), Filename: "widget.zip", Digest: digest.FromString("zip"), Size: 3, H1: h1, Manifest: manifest("linux")}},
 	}}
 	open, err := artifact.EncodeAnnouncement(a)
@@ -55,11 +55,11 @@ func TestManifestBeforeDone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := readAnnouncement(t.Context(), onlyManifest(done), a.Provider, a.Version.Version, tag)
+	got, err := readAnnouncement(t.Context(), onlyManifest(done), a.Owner.(provider.Address), a.Version.Version, tag)
 	if err != nil || !got.done || got.before == nil || got.before.Digest != open.Descriptor.Digest {
 		t.Errorf("%+v, %v, want %s", got, err, open.Descriptor.Digest)
 	}
-	got, err = readAnnouncement(t.Context(), onlyManifest(open), a.Provider, a.Version.Version, tag)
+	got, err = readAnnouncement(t.Context(), onlyManifest(open), a.Owner.(provider.Address), a.Version.Version, tag)
 	if err != nil || got.done || got.before != nil {
 		t.Errorf("not done: %+v, %v", got, err)
 	}

@@ -41,7 +41,7 @@ const ownerProbes, maxOwnerProbes = 3, 20
 func (w Writer) CheckOwner(ctx context.Context, tag ociaddr.Tag, a provider.Address, tags []ociaddr.Tag, warn func(format string, args ...any)) error {
 	forbidden, err := w.ProbeOwner(ctx, tag, ociaddr.Versions(tags), HelpForeign, func(v provider.Version) (bool, error) {
 		found, err := artifact.Read(ctx, w.Dest.Store, a, v)
-		return err == nil && !found.Provider.IsZero(), err
+		return err == nil && found.Owner != nil, err
 	})
 	if forbidden != nil {
 		warn("%s: ocibridge could not check which provider this repository belongs to: %v", w.Dest.Repository, forbidden)

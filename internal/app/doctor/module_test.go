@@ -102,17 +102,17 @@ func TestDamagedModule(t *testing.T) {
 func storeModule(t *testing.T, x Repository, a module.Address, version, tag string) ocispec.Descriptor {
 	t.Helper()
 	content := []byte("a zip\n")
-	m := artifact.Module{Address: a, Version: provider.MustParseVersion(version), Digest: digest.FromBytes(content), Size: int64(len(content))}
-	manifest, err := artifact.EncodeModule(m)
+	m := artifact.Version{Owner: a, Version: provider.MustParseVersion(version), Packages: []artifact.Package{{Digest: digest.FromBytes(content), Size: int64(len(content))}}}
+	manifest, err := artifact.EncodeZip(m)
 	if err != nil {
 		t.Fatal(err)
 	}
 	w := &trial{Repository: x, tag: tag}
-	if err := w.blobs(t.Context(), artifact.Config(), artifact.Blob{Descriptor: m.Layer(), Data: content}); err != nil {
+	if err := w.blobs(t.Context(), artifact.Config(), artifact.Blob{Descriptor: m.Zip().Layer(), Data: content}); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.manifest(t.Context(), manifest, tag); err != nil {
 		t.Fatal(err)
 	}
-	return m.Layer()
+	return m.Zip().Layer()
 }

@@ -61,13 +61,13 @@ func (x Repository) push(ctx context.Context, r *Report) {
 // run pushes a single manifest, and its zip.
 func (a ofModule) run(ctx context.Context, t *trial, r *Report) {
 	content := []byte(t.tag)
-	m := artifact.Module{Address: a.Address, Version: testVersion(), Digest: digest.FromBytes(content), Size: int64(len(content))}
-	manifest, err := artifact.EncodeModule(m)
+	m := artifact.Version{Owner: a.Address, Version: testVersion(), Packages: []artifact.Package{{Digest: digest.FromBytes(content), Size: int64(len(content))}}}
+	manifest, err := artifact.EncodeZip(m)
 	if err != nil {
 		r.fail("push", err, flaw)
 		return
 	}
-	if !t.content(ctx, r, artifact.Blob{Descriptor: m.Layer(), Data: content}) {
+	if !t.content(ctx, r, artifact.Blob{Descriptor: m.Zip().Layer(), Data: content}) {
 		return
 	}
 	if err := t.tagged(ctx, manifest); err != nil {
@@ -91,7 +91,7 @@ func (t *trial) content(ctx context.Context, r *Report, content artifact.Blob) b
 
 func (a ofProvider) run(ctx context.Context, t *trial, r *Report) {
 	content := []byte(t.tag)
-	v := artifact.Version{Provider: a.Address, Version: testVersion()}
+	v := artifact.Version{Owner: a.Address, Version: testVersion()}
 	p := artifact.Package{
 		Platform: provider.MustParsePlatform("linux_amd64"), Filename: "doctor.zip", Digest: digest.FromBytes(content), Size: int64(len(content)),
 	}

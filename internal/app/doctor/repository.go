@@ -365,20 +365,20 @@ func (a ofProvider) pull(ctx context.Context, x Repository, r *Report, newest pr
 
 func (a ofModule) pull(ctx context.Context, x Repository, r *Report, newest provider.Version, tag ociaddr.Tag) {
 	const again = "ocibridge module push --force"
-	m, err := artifact.ReadModuleTag(ctx, x.Store, a.Address, newest, tag)
+	m, err := artifact.ReadTagged(ctx, x.Store, a.Address, newest, tag)
 	if err != nil {
 		r.fail("pull", x.Explain(fmt.Errorf("version %s: %w", newest, err)), helpUnreadable(err, "module", again))
 		return
 	}
-	exists, err := registry.ReadOnly{Repository: x.Store}.Exists(ctx, m.Layer())
+	exists, err := registry.ReadOnly{Repository: x.Store}.Exists(ctx, m.Zip().Layer())
 	if err == nil && !exists {
-		err = fmt.Errorf("version %s lacks its zip, %s", newest, m.Digest)
+		err = fmt.Errorf("version %s lacks its zip, %s", newest, m.Zip().Digest)
 	}
 	if err != nil {
 		r.fail("pull", x.Explain(err), "a clean-up job may have deleted what a manifest still names; "+again+" sends it again")
 		return
 	}
-	r.ok("pull", "the newest version, %s, is complete, with a zip of %s", newest, count(int(m.Size), "byte"))
+	r.ok("pull", "the newest version, %s, is complete, with a zip of %s", newest, count(int(m.Zip().Size), "byte"))
 }
 
 // helpUnreadable returns the hint for a version of a provider or module that cannot be read.

@@ -46,8 +46,7 @@ type Copy struct {
 
 // Copied are the results of a [Copy].
 type Copied struct {
-	Providers []*pusher.Result
-	Modules   []*pusher.ModuleResult
+	Results []*pusher.Result // by kind, in the order of [subject.Kinds]
 	// Failures are the versions that could not be copied, while the others were. Their order is the one in which they failed.
 	// They are no error of [Copy.Run], which says why the copy as a whole has failed.
 	Failures []reconcile.Failure
@@ -55,7 +54,7 @@ type Copied struct {
 
 // lost returns the error of the first version of which platforms were left out, or nil.
 func (c *Copied) lost() error {
-	for _, r := range c.Providers {
+	for _, r := range c.Results {
 		if err := r.LostError(); err != nil {
 			return err
 		}
@@ -83,10 +82,8 @@ type source struct {
 type target struct {
 	registry *registry.Repositories // nil if the location is not a registry
 	put      func(ctx context.Context, from pusher.Stored, v provider.Version, platforms []provider.Platform) (*pusher.Result, error)
-	// putModule copies a version of a module. It is nil for a location that has no modules.
-	putModule func(ctx context.Context, from pusher.Stored, v provider.Version) (*pusher.ModuleResult, error)
-	save      func(context.Context) error // nil if the location is complete after each version
-	close     func() error
+	save     func(context.Context) error // nil if the location is complete after each version
+	close    func() error
 	// destination opens the repository of a provider. It is nil for a mirror folder.
 	destination func(context.Context, subject.Address) (repo.Destination, error)
 	name        string // for messages
@@ -145,21 +142,8 @@ func (c Copy) Run(ctx context.Context) (out Copied, err error) {
 		return out, err
 	}
 	defer dst.close()
-	var failed failures
-	put := func(from pusher.Stored, v provider.Version) (*pusher.Result, error) {
-		if src.omits {
-			from.Store = fromBoth{from.Store, from.Subject, v, dst}
-		}
-		return dst.put(ctx, from, v, c.Platforms)
-	}
-	putModule := func(from pusher.Stored, v provider.Version) (*pusher.ModuleResult, error) {
-		return dst.putModule(ctx, from, v)
-	}
-	if out.Providers, err = copyAll(c, src, dst, all[subject.Provider], c.Progress.Done, put, &failed); err == nil {
-		out.Modules, err = copyAll(c, src, dst, all[subject.Module], c.Progress.DoneModule, putModule, &failed)
-	}
-	out.Failures = failed.all
-	if err == nil && dst.save != nil && len(out.Providers)+len(out.Modules) > 0 {
+	out, err = c.copyAll(ctx, src, dst, all.list())
+	if err == nil && dst.save != nil && len(out.Results) > 0 {
 		err = dst.save(ctx)
 	}
 	if err == nil && len(out.Failures) == 0 {
@@ -257,17 +241,24 @@ func (f *failures) keep(failure reconcile.Failure) error {
 }
 
 // copyAll copies several versions concurrently.
-func copyAll[R any](c Copy, src *source, dst *target, all []selected, report func(*R), put func(pusher.Stored, provider.Version) (*R, error), failed *failures) ([]*R, error) {
-	b := newBatch(c.Push.Jobs, report)
+func (c Copy) copyAll(ctx context.Context, src *source, dst *target, all []selected) (out Copied, err error) {
+	var failed failures
+	b := newBatch(c.Push.Jobs, c.Progress.Done)
 	for _, s := range all {
 		for _, v := range s.versions {
-			_ = b.add(func() (*R, error) { // wait returns the first failure that is not kept
-				result, err := put(s.Stored, v)
+			from := s.Stored
+			if src.omits {
+				from.Store = fromBoth{from.Store, from.Subject, v, dst}
+			}
+			_ = b.add(func() (*pusher.Result, error) { // wait returns the first failure that is not kept
+				result, err := dst.put(ctx, from, v, c.Platforms)
 				return result, failed.keep(reconcile.Failure{Subject: s.Subject, Version: v, Err: explainCopy(src, dst, s.Repository, err)})
 			})
 		}
 	}
-	return b.wait(nil)
+	out.Results, err = b.wait(nil)
+	out.Failures = failed.all
+	return out, err
 }
 
 // explainCopy adds the hint of the registry that caused err. from is the repository of the source.

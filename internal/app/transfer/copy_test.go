@@ -44,13 +44,7 @@ func (p *progress) Warn(s string) {
 func (p *progress) Done(r *pusher.Result) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.done = append(p.done, r.Provider.Type()+" "+r.Version.String()+" "+string(r.Status))
-}
-
-func (p *progress) DoneModule(r *pusher.ModuleResult) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.done = append(p.done, r.Module.Name()+" "+r.Version.String()+" "+string(r.Status))
+	p.done = append(p.done, r.Subject.Parts()[2]+" "+r.Version.String()+" "+string(r.Status))
 }
 
 // copies is a test that copies from the registry at the location "from" to the one at "to".
@@ -59,7 +53,6 @@ type copies struct {
 	from, to *stored.Registry
 	progress *progress
 	results  []*pusher.Result // of the last run
-	modules  []*pusher.ModuleResult
 }
 
 func newCopies(t *testing.T) *copies {
@@ -93,7 +86,7 @@ func (c *copies) run(change func(*transfer.Copy), args ...string) (string, error
 		change(&run)
 	}
 	copied, err := run.Run(c.t.Context())
-	c.results, c.modules = copied.Providers, copied.Modules
+	c.results = copied.Results
 	if err == nil && len(copied.Failures) > 0 {
 		err = copied.Failures[0].Err
 	}

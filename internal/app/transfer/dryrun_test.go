@@ -39,7 +39,7 @@ func filesIn(t *testing.T, dir string) string {
 func effects(results []*pusher.Result) string {
 	var out []string
 	for _, r := range results {
-		line := fmt.Sprintf("%s %s %s %s", r.Provider.Type(), r.Version, r.Status, r.Verdict)
+		line := fmt.Sprintf("%s %s %s %s", r.Subject.Parts()[2], r.Version, r.Status, r.Verdict)
 		for _, p := range r.Packages {
 			line += fmt.Sprintf(" %s:%d:%v:%v", p.Digest, p.Size, p.Sent, p.Omitted)
 		}

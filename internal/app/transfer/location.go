@@ -196,9 +196,9 @@ func (c Copy) openBundle(ctx context.Context, o pusher.Options) (*target, error)
 	end := func() error { return errors.Join(b.Close(), since.close()) }
 	p := pusher.New(o)
 	if c.DryRun {
-		return &target{put: p.PlanCopy, putModule: p.PlanCopyModule, close: end, destination: o.Destination}, nil
+		return &target{put: p.PlanCopy, close: end, destination: o.Destination}, nil
 	}
-	return &target{put: p.Copy, putModule: p.CopyModule, save: b.Save, close: end, destination: o.Destination}, nil
+	return &target{put: p.Copy, save: b.Save, close: end, destination: o.Destination}, nil
 }
 
 // openPlannedMirror opens a mirror folder for a dry run. The folder need not exist.
@@ -260,7 +260,7 @@ func (c Copy) openRegistry(ctx context.Context, all selection, o pusher.Options)
 	o.Destination = destinationOfCopies(r, from)
 	p := pusher.New(o)
 	if c.DryRun {
-		return &target{registry: r, put: p.PlanCopy, putModule: p.PlanCopyModule, close: r.Close, destination: o.Destination}, nil
+		return &target{registry: r, put: p.PlanCopy, close: r.Close, destination: o.Destination}, nil
 	}
 	end := func() error {
 		if text := repo.SummaryWarning(p.Summarize(ctx)); text != "" { // even after a failure, for the versions that are stored
@@ -268,5 +268,5 @@ func (c Copy) openRegistry(ctx context.Context, all selection, o pusher.Options)
 		}
 		return r.Close()
 	}
-	return &target{registry: r, put: p.Copy, putModule: p.CopyModule, close: end, destination: o.Destination}, nil
+	return &target{registry: r, put: p.Copy, close: end, destination: o.Destination}, nil
 }

@@ -29,7 +29,6 @@ type Progress interface {
 	Event(pusher.Event)
 	Warn(string)
 	Done(*pusher.Result)
-	DoneModule(*pusher.ModuleResult)
 }
 
 // Destination returns a function that opens the destination of a provider or a module in a registry.

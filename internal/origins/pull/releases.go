@@ -402,7 +402,7 @@ func (r *release) encode(protocols []string, about provider.About) error {
 		r.bytes += packageBytes + int64(len(p.Filename))
 	}
 	r.version = &artifact.Version{
-		Provider: r.subject.provider, Version: r.subject.version, Protocols: protocols,
+		Owner: r.subject.provider, Version: r.subject.version, Protocols: protocols,
 		Packages: r.packages, Evidence: &manifest.Descriptor,
 	}
 	return nil

@@ -355,7 +355,7 @@ func TestOriginHangs(t *testing.T) {
 		s.set(func() { s.delay = time.Hour })
 		for name, o := range map[string]Options{"nothing is known of it": {}, "its list is on disk": {Directory: dir}} {
 			store := of(puller(t, s, o), widget)
-			for _, stored := range []*artifact.Version{{Provider: widget, Version: v}, nil} {
+			for _, stored := range []*artifact.Version{{Owner: widget, Version: v}, nil} {
 				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 				found, err := store.Complete(ctx, v, stored)
 				cancel()

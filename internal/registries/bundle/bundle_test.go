@@ -674,7 +674,7 @@ func TestModulesAndProviders(t *testing.T) {
 	}
 	a := module.MustParseAddress(widget.String() + "/aws")
 	zip := artifact.Blob{Descriptor: content.NewDescriptorFromBytes("archive/zip", []byte("zip")), Data: []byte("zip")}
-	manifest, err := artifact.EncodeModule(artifact.Module{Address: a, Version: provider.MustParseVersion("3.0.0"), Digest: zip.Descriptor.Digest, Size: zip.Descriptor.Size})
+	manifest, err := artifact.EncodeZip(artifact.Version{Owner: a, Version: provider.MustParseVersion("3.0.0"), Packages: []artifact.Package{{Digest: zip.Descriptor.Digest, Size: zip.Descriptor.Size}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -700,7 +700,7 @@ func TestModulesAndProviders(t *testing.T) {
 	if v, err := (pusher.Stored{Subject: widget, Store: b.Repository(widget)}).Versions(t.Context()); err != nil || len(v) != 1 || v[0].String() != "1.0.0" {
 		t.Errorf("versions of the provider: %v, %v", v, err)
 	}
-	if m, err := artifact.ReadModule(t.Context(), b.Repository(a), a, provider.MustParseVersion("3.0.0")); err != nil || m.Digest != zip.Descriptor.Digest {
+	if m, err := artifact.ReadZip(t.Context(), b.Repository(a), a, provider.MustParseVersion("3.0.0")); err != nil || m.Zip().Digest != zip.Descriptor.Digest {
 		t.Errorf("%+v, %v", m, err)
 	}
 }

@@ -79,8 +79,8 @@ func Inspect(ctx context.Context, s *Selection[provider.Address]) (*Inspection, 
 		Provider: p.Address, Version: v, Repository: p.Repository, Tag: p.tagOf[v], Digest: found.Index.Digest.String(), Protocols: found.Protocols,
 		Packages: []InspectedPackage{}, Missing: found.Missing,
 	}
-	if !found.Provider.IsZero() && !found.Version.IsZero() {
-		out.Declared = &Declared{found.Provider, found.Version}
+	if a, ok := found.Owner.(provider.Address); ok && !found.Version.IsZero() {
+		out.Declared = &Declared{a, found.Version}
 	}
 	for _, pkg := range found.Packages {
 		hashes := []provider.Hash{pkg.ZipHash()}

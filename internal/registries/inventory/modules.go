@@ -22,12 +22,13 @@ func listModule(ctx context.Context, of *Stored[module.Address], v provider.Vers
 }
 
 // readModule reads the manifest of a version. The report describes what could be read.
-func readModule(ctx context.Context, of *Stored[module.Address], v provider.Version) (*VersionReport, *artifact.Module, error) {
+func readModule(ctx context.Context, of *Stored[module.Address], v provider.Version) (*VersionReport, *artifact.Version, error) {
 	out := &VersionReport{Version: v, Tag: of.tagOf[v], Declared: new(bool)}
-	m, err := artifact.ReadModuleTag(ctx, of.store, of.Address, v, out.Tag)
+	m, err := artifact.ReadTagged(ctx, of.store, of.Address, v, out.Tag)
 	if err == nil {
-		out.Digest, out.Zip, out.Size = m.Manifest.Digest.String(), m.Digest.String(), m.Size
-		out.H1, out.Revision, *out.Declared = m.H1, m.Revision, !m.Address.IsZero() && !m.Version.IsZero()
+		zip := m.Zip()
+		out.Digest, out.Zip, out.Size = m.Index.Digest.String(), zip.Digest.String(), zip.Size
+		out.H1, out.Revision, *out.Declared = zip.H1, m.Revision, m.Owner != nil && !m.Version.IsZero()
 	}
 	if errors.Is(err, errdef.ErrNotFound) {
 		err = hint.New("the registry lists the tag, but has no manifest for it", "unless it was deleted just now, ask the operator of the registry")
@@ -53,7 +54,7 @@ func (Zips) verify(ctx context.Context, of *Stored[module.Address], version prov
 	v.Findings = []artifact.Finding{}
 	switch {
 	case err == nil:
-		err = v.verifyZip(ctx, of.store, m)
+		err = v.verifyZip(ctx, of.store, m.Zip())
 	case errors.Is(err, artifact.ErrForeign):
 		v.report(artifact.SeverityError, string(v.Tag), err.Error(), "no gateway serves it: push the module to a repository of its own, and delete this tag with the tools of the registry")
 		err = nil
@@ -66,8 +67,8 @@ func (Zips) verify(ctx context.Context, of *Stored[module.Address], version prov
 }
 
 // verifyZip downloads the zip of a version and checks it.
-func (v *VersionReport) verifyZip(ctx context.Context, store Store, m *artifact.Module) error {
-	contents, err := artifact.RehashModule(ctx, store, m)
+func (v *VersionReport) verifyZip(ctx context.Context, store Store, zip *artifact.Package) error {
+	contents, err := artifact.RehashZip(ctx, store, *zip)
 	v.Files = contents.Entries
 	switch {
 	case artifact.IsContent(err):

@@ -155,7 +155,7 @@ func owner[A address](ctx context.Context, r *Repositories, repo ociaddr.Reposit
 		tagOf := ociaddr.TagsOf(a, tags)
 		for _, v := range slices.SortedFunc(maps.Keys(tagOf), provider.Version.Compare) {
 			found, err := artifact.ReadTagged(ctx, store, a, v, tagOf[v])
-			if err == nil && found.Owner() == subject.Address(a) {
+			if err == nil && found.Owner == subject.Address(a) {
 				return a, nil
 			}
 			if namesOther(err) {

@@ -54,15 +54,15 @@ func storeModule(t *testing.T, r *stored.Registry, a provider.Address, tag strin
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := artifact.Module{
-		Address: module.MustParseAddress(stored.Host + "/acme/net/aws"), Version: provider.MustParseVersion(tag),
-		Digest: digest.FromString("zip"), Size: 3,
+	m := artifact.Version{
+		Owner: module.MustParseAddress(stored.Host + "/acme/net/aws"), Version: provider.MustParseVersion(tag),
+		Packages: []artifact.Package{{Digest: digest.FromString("zip"), Size: 3}},
 	}
-	manifest, err := artifact.EncodeModule(m)
+	manifest, err := artifact.EncodeZip(m)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, blob := range []artifact.Blob{artifact.Config(), {Descriptor: m.Layer(), Data: []byte("zip")}} {
+	for _, blob := range []artifact.Blob{artifact.Config(), {Descriptor: m.Zip().Layer(), Data: []byte("zip")}} {
 		if err := repo.Blobs().Push(t.Context(), blob.Descriptor, bytes.NewReader(blob.Data)); err != nil {
 			t.Fatal(err)
 		}

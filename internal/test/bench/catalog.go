@@ -90,7 +90,7 @@ func packageOf(a provider.Address, v provider.Version, i int) artifact.Package {
 
 // index returns the index of a version.
 func (f *fakeRegistry) index(a provider.Address, v provider.Version) (artifact.Blob, error) {
-	out := artifact.Version{Provider: a, Version: v, Protocols: []string{"5.0"}}
+	out := artifact.Version{Owner: a, Version: v, Protocols: []string{"5.0"}}
 	for i := range platforms {
 		out.Packages = append(out.Packages, packageOf(a, v, i))
 	}

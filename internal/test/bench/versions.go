@@ -73,7 +73,7 @@ func newDistantRegistry(versions int, delay time.Duration) (*distantRegistry, er
 // signedIndex returns the index of a version whose evidence is said to be signed, and its summary.
 func signedIndex(a provider.Address, v provider.Version) (artifact.VersionSummary, artifact.Blob, error) {
 	evidence := artifact.DescribeEvidence(ocispec.Descriptor{MediaType: ocispec.MediaTypeImageManifest, Digest: digest.FromString(v.String()), Size: 700}, trust.Signed)
-	out := artifact.Version{Provider: a, Version: v, Protocols: []string{"5.0"}, Evidence: &evidence}
+	out := artifact.Version{Owner: a, Version: v, Protocols: []string{"5.0"}, Evidence: &evidence}
 	for i := range platforms {
 		out.Packages = append(out.Packages, packageOf(a, v, i))
 	}

@@ -269,11 +269,11 @@ func (o *own) push() error {
 
 // pushModule is like push, for a module.
 func (o *own) pushModule() error {
-	name := "modules/" + shared.module.Address.Path()
+	name := "modules/" + shared.module.version.Owner.Path()
 	store, err := o.registry.Repository(name)
 	if err == nil {
 		dest := repo.Destination{Repository: ociaddr.Repository{Registry: embedded.Host, Name: name}, Store: registry.Repository{Repository: store}}
-		_, err = pusher.New(pusher.Options{RetryPause: time.Millisecond}).PushModule(o.t.Context(), dest, shared.module)
+		_, err = pusher.New(pusher.Options{RetryPause: time.Millisecond}).PushZip(o.t.Context(), dest, &shared.module.version, shared.module.open)
 	}
 	return o.registry.Explain(err)
 }

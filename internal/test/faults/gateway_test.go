@@ -40,7 +40,7 @@ var readSteps = []step{
 
 // isPackage reports whether a request is for a package's bytes.
 func isPackage(r *http.Request) bool {
-	return strings.HasSuffix(r.URL.Path, "/blobs/"+shared.module.Digest.String()) ||
+	return strings.HasSuffix(r.URL.Path, "/blobs/"+shared.module.version.Zip().Digest.String()) ||
 		slices.ContainsFunc(slices.Concat(shared.release.Packages, shared.large.Packages), func(p release.Package) bool {
 			return strings.HasSuffix(r.URL.Path, "/blobs/sha256:"+p.SHA256)
 		})

@@ -16,34 +16,39 @@ import (
 	"github.com/ocibridge/ocibridge/internal/registries/registry"
 	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/provider"
-	"github.com/ocibridge/ocibridge/pusher"
 	"github.com/ocibridge/ocibridge/pusher/repo"
 )
 
+// packedModule is a version of a module, and its zip.
+type packedModule struct {
+	version artifact.Version
+	open    func() io.ReadCloser
+}
+
 // packModule returns a module whose zip is in memory.
-func packModule() (pusher.ModulePackage, error) {
+func packModule() (packedModule, error) {
 	dir, err := os.MkdirTemp("", "module-")
 	if err != nil {
-		return pusher.ModulePackage{}, err
+		return packedModule{}, err
 	}
 	defer os.RemoveAll(dir)
 	content := make([]byte, 5000)
 	rand.NewChaCha8([32]byte{}).Read(content)
 	if err := os.WriteFile(filepath.Join(dir, "main.tf"), content, 0o600); err != nil {
-		return pusher.ModulePackage{}, err
+		return packedModule{}, err
 	}
 	z, err := modulezip.Pack(context.Background(), dir)
 	if err != nil {
-		return pusher.ModulePackage{}, err
+		return packedModule{}, err
 	}
 	defer z.Close()
 	data, err := io.ReadAll(z.Open())
-	return pusher.ModulePackage{
-		Module: artifact.Module{
-			Address: module.MustParseAddress(originHost + "/acme/vpc/aws"), Version: provider.MustParseVersion(version),
-			Digest: z.Digest, Size: z.Size, H1: z.H1,
+	return packedModule{
+		version: artifact.Version{
+			Owner: module.MustParseAddress(originHost + "/acme/vpc/aws"), Version: provider.MustParseVersion(version),
+			Packages: []artifact.Package{{Digest: z.Digest, Size: z.Size, H1: z.H1}},
 		},
-		Open: func() io.ReadCloser { return io.NopCloser(bytes.NewReader(data)) },
+		open: func() io.ReadCloser { return io.NopCloser(bytes.NewReader(data)) },
 	}, err
 }
 
@@ -51,7 +56,7 @@ func packModule() (pusher.ModulePackage, error) {
 func (r *rig) pushModule(ctx context.Context) error {
 	store, err := r.auth.Repository(ctx, r.repo)
 	if err == nil {
-		_, err = r.pusher.PushModule(ctx, repo.Destination{Repository: r.repo, Store: registry.Repository{Repository: store}}, shared.module)
+		_, err = r.pusher.PushZip(ctx, repo.Destination{Repository: r.repo, Store: registry.Repository{Repository: store}}, &shared.module.version, shared.module.open)
 	}
 	return r.auth.Explain(err, r.repo)
 }
@@ -63,13 +68,13 @@ func (r *rig) moduleTagged() bool {
 	if r.truth("manifests", version).Code == http.StatusNotFound {
 		return false
 	}
-	m, err := artifact.ReadModule(r.t.Context(), r.direct(), shared.module.Address, shared.module.Version)
+	m, err := artifact.ReadZip(r.t.Context(), r.direct(), shared.module.version.Owner, shared.module.version.Version)
 	if err != nil {
 		r.t.Errorf("the tagged version cannot be read: %v", err)
 		return true
 	}
-	blob := r.truth("blobs", m.Digest.String())
-	if m.H1 != shared.module.H1 || blob.Code != http.StatusOK || digest.FromBytes(blob.Body.Bytes()) != shared.module.Digest {
+	blob := r.truth("blobs", m.Zip().Digest.String())
+	if m.Zip().H1 != shared.module.version.Zip().H1 || blob.Code != http.StatusOK || digest.FromBytes(blob.Body.Bytes()) != shared.module.version.Zip().Digest {
 		r.t.Errorf("the version is tagged, but its zip is not the pushed one: %d, %d bytes", blob.Code, blob.Body.Len())
 	}
 	return true

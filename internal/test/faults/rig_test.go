@@ -74,7 +74,7 @@ type world struct {
 	signer   *pgp.Signer
 	release  *release.Release // the release of widget
 	large    *release.Release
-	module   pusher.ModulePackage
+	module   packedModule
 	registry *embedded.Registry // outside of all bubbles, because it has no time limits
 	temp     string             // TMPDIR
 }

@@ -353,9 +353,9 @@ func (b *Bench) ModuleDestination() repo.Destination {
 }
 
 // MustPushModule pushes a module, and checks the status, and that a plan has the same result.
-func (b *Bench) MustPushModule(pkg pusher.ModulePackage, want pusher.Status) *pusher.ModuleResult {
+func (b *Bench) MustPushModule(pkg Module, want pusher.Status) *pusher.Result {
 	b.T.Helper()
-	planned, err := pusher.New(b.Options).PlanModule(b.T.Context(), b.ModuleDestination(), pkg)
+	planned, err := pusher.New(b.Options).PlanZip(b.T.Context(), b.ModuleDestination(), pkg.Stored(), pkg.Open)
 	if err != nil {
 		b.T.Fatal(err)
 	}
@@ -370,17 +370,31 @@ func (b *Bench) MustPushModule(pkg pusher.ModulePackage, want pusher.Status) *pu
 }
 
 // stored returns the stored version of the module.
-func (b *Bench) StoredModule(v string) *artifact.Module {
+func (b *Bench) StoredModule(v string) *artifact.Version {
 	b.T.Helper()
-	m, err := artifact.ReadModule(b.T.Context(), b.Repo, VPC, provider.MustParseVersion(v))
+	m, err := artifact.ReadZip(b.T.Context(), b.Repo, VPC, provider.MustParseVersion(v))
 	if err != nil {
 		b.T.Fatal(err)
 	}
 	return m
 }
 
+// Module is a packed version of a module.
+type Module struct {
+	artifact.Package
+	Address  module.Address
+	Version  provider.Version
+	Revision string
+	Open     func() io.ReadCloser
+}
+
+// Stored returns the version to push.
+func (m Module) Stored() *artifact.Version {
+	return &artifact.Version{Owner: m.Address, Version: m.Version, Packages: []artifact.Package{m.Package}, Revision: m.Revision}
+}
+
 // ModulePackage packs a module with one file.
-func ModulePackage(t *testing.T, version, content string) pusher.ModulePackage {
+func ModulePackage(t *testing.T, version, content string) Module {
 	t.Helper()
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "main.tf"), []byte(content), 0o600); err != nil {
@@ -391,8 +405,8 @@ func ModulePackage(t *testing.T, version, content string) pusher.ModulePackage {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { z.Close() })
-	return pusher.ModulePackage{
-		Module: artifact.Module{Address: VPC, Version: provider.MustParseVersion(version), Digest: z.Digest, Size: z.Size, H1: z.H1}, Open: z.Open,
+	return Module{
+		Package: artifact.Package{Digest: z.Digest, Size: z.Size, H1: z.H1}, Address: VPC, Version: provider.MustParseVersion(version), Open: z.Open,
 	}
 }
 
@@ -491,8 +505,8 @@ func SawAt(at time.Time, version string) repo.StateChange {
 	return repo.StateChange{Seen: map[provider.Version]time.Time{provider.MustParseVersion(version): at}}
 }
 
-func (b *Bench) PushModule(pkg pusher.ModulePackage) (*pusher.ModuleResult, error) {
-	return pusher.New(b.Options).PushModule(b.T.Context(), b.ModuleDestination(), pkg)
+func (b *Bench) PushModule(pkg Module) (*pusher.Result, error) {
+	return pusher.New(b.Options).PushZip(b.T.Context(), b.ModuleDestination(), pkg.Stored(), pkg.Open)
 }
 
 const AttachedType = "application/vnd.example.signature"

@@ -19,7 +19,7 @@ import (
 )
 
 // pushModule pushes a module with one file into the profile's repository.
-func (b *bench) pushModule(version, content string, force bool) (*pusher.ModuleResult, error) {
+func (b *bench) pushModule(version, content string, force bool) (*pusher.Result, error) {
 	b.t.Helper()
 	dir := b.t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "main.tf"), []byte(content), 0o600); err != nil {
@@ -34,12 +34,9 @@ func (b *bench) pushModule(version, content string, force bool) (*pusher.ModuleR
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	r, err := pusher.New(pusher.Options{RetryPause: time.Millisecond, Force: force}).PushModule(b.t.Context(), dest, pusher.ModulePackage{
-		Module: artifact.Module{
-			Address: module.MustParseAddress(host + "/acme/widget/aws"), Version: provider.MustParseVersion(version), Digest: z.Digest, Size: z.Size, H1: z.H1,
-		},
-		Open: z.Open,
-	})
+	r, err := pusher.New(pusher.Options{RetryPause: time.Millisecond, Force: force}).PushZip(b.t.Context(), dest, &artifact.Version{
+		Owner: module.MustParseAddress(host + "/acme/widget/aws"), Version: provider.MustParseVersion(version), Packages: []artifact.Package{{Digest: z.Digest, Size: z.Size, H1: z.H1}},
+	}, z.Open)
 	if err != nil {
 		return nil, b.explain(err)
 	}

@@ -26,7 +26,7 @@ func TestOwnerBehindAPolicy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	of.Provider = provider.MustParseAddress(host + "/acme-inc/gadget")
+	of.Owner = provider.MustParseAddress(host + "/acme-inc/gadget")
 	for _, v := range []string{"1.0.0", "3.0.0", "3.1.0", "3.2.0"} {
 		of.Version = provider.MustParseVersion(v)
 		index, err := artifact.EncodeIndex(*of)

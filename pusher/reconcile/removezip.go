@@ -18,12 +18,12 @@ import (
 	"github.com/ocibridge/ocibridge/pusher/repo"
 )
 
-// planModules adds removals of modules to a plan, and changes nothing. A failure is recorded in
+// planZips adds removals of modules to a plan, and changes nothing. A failure is recorded in
 // the plan, and does not affect other versions.
-func (r *Remover) planModules(ctx context.Context, plan *RemovePlan, requests []RemoveRequest) error {
+func (r *Remover) planZips(ctx context.Context, plan *RemovePlan, requests []RemoveRequest) error {
 	var removals []*Removal
 	for _, q := range requests {
-		removal, err := r.planModule(ctx, plan, q)
+		removal, err := r.planZip(ctx, plan, q)
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
@@ -34,7 +34,7 @@ func (r *Remover) planModules(ctx context.Context, plan *RemovePlan, requests []
 		}
 	}
 	for _, removal := range removals {
-		reached, err := r.modulePruner(removal, &Outcome{}).named(ctx, func(t ociaddr.Tag) bool {
+		reached, err := r.zipPruner(removal, &Outcome{}).named(ctx, func(t ociaddr.Tag) bool {
 			return slices.ContainsFunc(removals, func(m *Removal) bool {
 				return m.Repository == removal.Repository && slices.Contains(m.Tags, t)
 			})
@@ -42,13 +42,13 @@ func (r *Remover) planModules(ctx context.Context, plan *RemovePlan, requests []
 		if err != nil {
 			return &repo.RegistryError{Op: "read tags of", Repository: removal.Repository, Err: err}
 		}
-		removal.Freeable = unreachedZips(removal.modules, reached)
+		removal.Freeable = unreachedZips(removal.zips, reached)
 	}
 	plan.Removals = append(plan.Removals, removals...)
 	return nil
 }
 
-func (r *Remover) planModule(ctx context.Context, plan *RemovePlan, q RemoveRequest) (*Removal, error) {
+func (r *Remover) planZip(ctx context.Context, plan *RemovePlan, q RemoveRequest) (*Removal, error) {
 	dest, err := r.syncer.o.Push.Destination(ctx, q.Subject)
 	if err != nil {
 		return nil, err
@@ -59,7 +59,7 @@ func (r *Remover) planModule(ctx context.Context, plan *RemovePlan, q RemoveRequ
 	}
 	out := &Removal{Subject: q.Subject, Version: q.Version, Repository: dest.Repository, Referrers: []Referrer{}, state: &repositoryState{dest: dest, tags: tags}}
 	for _, tag := range []ociaddr.Tag{repo.TagOf(q.Version), "v" + repo.TagOf(q.Version)} {
-		m, err := readTagged(ctx, dest, q, tag)
+		m, err := readZip(ctx, dest, q, tag)
 		if err != nil {
 			return nil, err
 		}
@@ -67,18 +67,18 @@ func (r *Remover) planModule(ctx context.Context, plan *RemovePlan, q RemoveRequ
 			continue
 		}
 		out.Tags = append(out.Tags, tag)
-		if !slices.ContainsFunc(out.modules, func(o *artifact.Module) bool { return o.Manifest.Digest == m.Manifest.Digest }) {
-			out.modules = append(out.modules, m)
+		if !slices.ContainsFunc(out.zips, func(o *artifact.Version) bool { return o.Index.Digest == m.Index.Digest }) {
+			out.zips = append(out.zips, m)
 		}
 	}
-	if len(out.modules) == 0 {
+	if len(out.zips) == 0 {
 		return nil, hint.Wrap(fmt.Errorf("%s %s: %w in %s", q.Subject, q.Version, origin.ErrVersionNotFound, dest.Repository),
 			"ocibridge module list %s shows the versions that are stored", q.Subject)
 	}
-	out.Digest, out.Size = out.modules[0].Manifest.Digest, unreachedZips(out.modules, map[digest.Digest]bool{})
+	out.Digest, out.Size = out.zips[0].Index.Digest, unreachedZips(out.zips, map[digest.Digest]bool{})
 	s := &referrerSearch{state: out.state, seen: map[digest.Digest]bool{}}
-	for _, m := range out.modules {
-		s.add(m.Manifest, 0)
+	for _, m := range out.zips {
+		s.add(m.Index, 0)
 	}
 	if err := s.run(ctx); err != nil {
 		return nil, err
@@ -88,9 +88,9 @@ func (r *Remover) planModule(ctx context.Context, plan *RemovePlan, q RemoveRequ
 	return out, nil
 }
 
-// readTagged returns the version of a module that a tag names. It returns nil if the tag does not
+// readZip returns the version of a module that a tag names. It returns nil if the tag does not
 // exist. A tag with a leading v that names something else is not a tag of the version.
-func readTagged(ctx context.Context, dest repo.Destination, q RemoveRequest, tag ociaddr.Tag) (*artifact.Module, error) {
+func readZip(ctx context.Context, dest repo.Destination, q RemoveRequest, tag ociaddr.Tag) (*artifact.Version, error) {
 	found, err := artifact.ReadTagged(ctx, dest.Store, q.Subject, q.Version, tag)
 	switch {
 	case errors.Is(err, errdef.ErrNotFound), tag != repo.TagOf(q.Version) && artifact.IsContent(err):
@@ -102,30 +102,30 @@ func readTagged(ctx context.Context, dest repo.Destination, q RemoveRequest, tag
 	case err != nil:
 		return nil, &repo.RegistryError{Op: "read " + string(tag) + " in", Repository: dest.Repository, Err: err}
 	}
-	return found.Module, nil
+	return found, nil
 }
 
 // unreachedZips returns the total size in bytes of the zips that are not in reached. It adds them
 // to reached.
-func unreachedZips(modules []*artifact.Module, reached map[digest.Digest]bool) (size int64) {
-	for _, m := range modules {
-		if !reached[m.Digest] {
-			reached[m.Digest] = true
-			size += m.Size
+func unreachedZips(zips []*artifact.Version, reached map[digest.Digest]bool) (size int64) {
+	for _, m := range zips {
+		if !reached[m.Zip().Digest] {
+			reached[m.Zip().Digest] = true
+			size += m.Zip().Size
 		}
 	}
 	return size
 }
 
-func (r *Remover) modulePruner(removal *Removal, out *Outcome) *pruner {
+func (r *Remover) zipPruner(removal *Removal, out *Outcome) *pruner {
 	return r.syncer.newPruner(removal.state, out, outgoing.NewClock(r.syncer.o.Push.Now))
 }
 
-// applyModule removes a version of a module: its tags, its referrers if the Remover removes
+// applyZip removes a version of a module: its tags, its referrers if the Remover removes
 // them, and the manifests that no other tag names.
-func (r *Remover) applyModule(ctx context.Context, removal *Removal, out *RemoveOutcome) error {
+func (r *Remover) applyZip(ctx context.Context, removal *Removal, out *RemoveOutcome) error {
 	did := &Outcome{}
-	p := r.modulePruner(removal, did)
+	p := r.zipPruner(removal, did)
 	defer func() { out.Warnings = append(out.Warnings, did.Warnings...) }()
 	unlock, err := removal.state.dest.LockFor(ctx, "removal of %s %s", removal.Subject, removal.Version)
 	if err != nil {
@@ -134,7 +134,7 @@ func (r *Remover) applyModule(ctx context.Context, removal *Removal, out *Remove
 	defer unlock()
 	// 1. Remove the tags. The one that clients get is the last, because without it they would get what the other tag names.
 	for _, tag := range slices.Backward(removal.Tags) {
-		if err := p.untagModule(ctx, removal, tag); err != nil {
+		if err := p.untagZip(ctx, removal, tag); err != nil {
 			return err
 		}
 	}
@@ -150,8 +150,8 @@ func (r *Remover) applyModule(ctx context.Context, removal *Removal, out *Remove
 		}
 	}
 	// 3. Delete the manifests.
-	for _, m := range removal.modules {
-		if err := p.deleteModule(ctx, removal, m.Manifest, named); err != nil {
+	for _, m := range removal.zips {
+		if err := p.deleteZip(ctx, removal, m.Index, named); err != nil {
 			return err
 		}
 	}
@@ -161,15 +161,15 @@ func (r *Remover) applyModule(ctx context.Context, removal *Removal, out *Remove
 		}
 	}
 	out.Removed = append(out.Removed, removal)
-	out.Freeable += unreachedZips(removal.modules, named)
+	out.Freeable += unreachedZips(removal.zips, named)
 	return nil
 }
 
 // referrersToRemove returns the referrers, at any depth, of manifests that no tag names.
 func (m *Removal) referrersToRemove(named map[digest.Digest]bool) (out []Referrer) {
 	stays := map[digest.Digest]bool{}
-	for _, f := range m.modules {
-		stays[f.Manifest.Digest] = named[f.Manifest.Digest]
+	for _, f := range m.zips {
+		stays[f.Index.Digest] = named[f.Index.Digest]
 	}
 	for _, r := range m.Referrers { // a referrer follows its subject
 		if stays[r.Digest] = stays[r.Subject]; !stays[r.Digest] {
@@ -179,8 +179,8 @@ func (m *Removal) referrersToRemove(named map[digest.Digest]bool) (out []Referre
 	return out
 }
 
-// untagModule removes a tag, unless it was moved since the plan was made.
-func (p *pruner) untagModule(ctx context.Context, removal *Removal, tag ociaddr.Tag) error {
+// untagZip removes a tag, unless it was moved since the plan was made.
+func (p *pruner) untagZip(ctx context.Context, removal *Removal, tag ociaddr.Tag) error {
 	store := p.state.dest.Store
 	there, err := artifact.Resolve(ctx, store, string(tag))
 	switch {
@@ -188,7 +188,7 @@ func (p *pruner) untagModule(ctx context.Context, removal *Removal, tag ociaddr.
 		return nil // another removal was faster
 	case err != nil:
 		return p.registryError("read "+string(tag)+" in", err)
-	case !slices.ContainsFunc(removal.modules, func(m *artifact.Module) bool { return m.Manifest.Digest == there.Digest }):
+	case !slices.ContainsFunc(removal.zips, func(m *artifact.Version) bool { return m.Index.Digest == there.Digest }):
 		return hint.New(fmt.Sprintf("%s:%s has changed since the plan was made; it is left", removal.Repository, tag), "run it again")
 	}
 	err = store.Untag(ctx, string(tag))
@@ -201,8 +201,8 @@ func (p *pruner) untagModule(ctx context.Context, removal *Removal, tag ociaddr.
 	return nil
 }
 
-// deleteModule deletes the manifest of a module, unless another tag names it.
-func (p *pruner) deleteModule(ctx context.Context, removal *Removal, manifest ocispec.Descriptor, named map[digest.Digest]bool) error {
+// deleteZip deletes the manifest of a module, unless another tag names it.
+func (p *pruner) deleteZip(ctx context.Context, removal *Removal, manifest ocispec.Descriptor, named map[digest.Digest]bool) error {
 	tied := len(p.tiedTags) > 0
 	if named[manifest.Digest] {
 		if tied {

@@ -40,10 +40,10 @@ func TestPushModule(t *testing.T) {
 		t.Errorf("requests %q", writes)
 	}
 	m := b.StoredModule("1.0.0+build")
-	if m.Address != pushbench.VPC || m.H1 != pkg.H1 || m.Digest != pkg.Digest || m.Revision != pkg.Revision || m.Tag != "1.0.0_build" || m.Manifest.Digest.String() != first.Digest {
+	if m.Owner != pushbench.VPC || m.Zip().H1 != pkg.H1 || m.Zip().Digest != pkg.Digest || m.Revision != pkg.Revision || m.Tag != "1.0.0_build" || m.Index.Digest.String() != first.Digest {
 		t.Errorf("stored %+v, result %+v", m, first)
 	}
-	body, err := b.Repo.Fetch(t.Context(), m.Layer())
+	body, err := b.Repo.Fetch(t.Context(), m.Zip().Layer())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,12 +51,12 @@ func TestPushModule(t *testing.T) {
 	if data, err := io.ReadAll(body); err != nil || digest.FromBytes(data) != pkg.Digest {
 		t.Errorf("%d bytes, %v", len(data), err)
 	}
-	if !first.Sent || first.Tag != "1.0.0_build" || first.Revision != pkg.Revision {
+	if !first.Packages[0].Sent || first.Tag != "1.0.0_build" || first.Revision != pkg.Revision {
 		t.Errorf("result %+v", first)
 	}
 	b.Registry.Reset()
 	second := b.MustPushModule(pkg, pusher.Unchanged)
-	if n := b.Registry.Count(); n != 2 || b.Registry.Count(recorder.Writes()) != 0 || second.Digest != first.Digest || second.Sent { // of the plan and of the push
+	if n := b.Registry.Count(); n != 2 || b.Registry.Count(recorder.Writes()) != 0 || second.Digest != first.Digest || second.Packages[0].Sent { // of the plan and of the push
 		t.Errorf("%d requests: %v, result %+v", n, b.Registry.Requests(), second)
 	}
 }
@@ -72,7 +72,7 @@ func TestModuleConflict(t *testing.T) {
 	if !errors.Is(err, pusher.ErrConflict) || !strings.Contains(err.Error(), one.H1.String()) || !strings.Contains(err.Error(), two.H1.String()) || hint.Of(err) == "" {
 		t.Errorf("%v (%s)", err, hint.Of(err))
 	}
-	if _, err := pusher.New(b.Options).PlanModule(t.Context(), b.ModuleDestination(), two); !errors.Is(err, pusher.ErrConflict) {
+	if _, err := pusher.New(b.Options).PlanZip(t.Context(), b.ModuleDestination(), two.Stored(), two.Open); !errors.Is(err, pusher.ErrConflict) {
 		t.Errorf("plan: %v", err)
 	}
 	if n := b.Registry.Count(recorder.Writes()); n != 0 {
@@ -81,7 +81,7 @@ func TestModuleConflict(t *testing.T) {
 	b.Options.Force = true
 	b.MustPushModule(two, pusher.Replaced)
 	b.MustPushModule(two, pusher.Unchanged)
-	if got := b.StoredModule("1.0.0").H1; got != two.H1 {
+	if got := b.StoredModule("1.0.0").Zip().H1; got != two.H1 {
 		t.Errorf("stored %s, want %s", got, two.H1)
 	}
 }
@@ -91,13 +91,13 @@ func TestModuleConflict(t *testing.T) {
 func TestSameModuleInAnotherZip(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
-		change func(*pusher.ModulePackage)
+		change func(*pushbench.Module)
 	}{
-		{"another zip", func(p *pusher.ModulePackage) {
+		{"another zip", func(p *pushbench.Module) {
 			data := []byte("the same files, compressed")
 			p.Digest, p.Size, p.Open = digest.FromBytes(data), int64(len(data)), func() io.ReadCloser { return io.NopCloser(bytes.NewReader(data)) }
 		}},
-		{"no h1: hash", func(p *pusher.ModulePackage) { p.H1 = provider.Hash{} }},
+		{"no h1: hash", func(p *pushbench.Module) { p.H1 = provider.Hash{} }},
 		{"another zip without an h1: hash", zippedBy(t, "main.tf")},
 		{"a zip with entries for folders", zippedBy(t, "./", "empty/", "main.tf")},
 	} {
@@ -106,7 +106,7 @@ func TestSameModuleInAnotherZip(t *testing.T) {
 			other := pushbench.ModulePackage(t, "1.0.0", "one")
 			tt.change(&other)
 			first := b.MustPushModule(other, pusher.Pushed)
-			if r := b.MustPushModule(pushbench.ModulePackage(t, "1.0.0", "one"), pusher.Unchanged); r.Digest != first.Digest || r.Zip != first.Zip {
+			if r := b.MustPushModule(pushbench.ModulePackage(t, "1.0.0", "one"), pusher.Unchanged); r.Digest != first.Digest || r.Packages[0].Digest != first.Packages[0].Digest {
 				t.Errorf("%+v, want %+v", r, first)
 			}
 			if _, err := b.PushModule(pushbench.ModulePackage(t, "1.0.0", "two")); !errors.Is(err, pusher.ErrConflict) {
@@ -118,7 +118,7 @@ func TestSameModuleInAnotherZip(t *testing.T) {
 
 // zippedBy returns a change of a package: the zip becomes one of another tool, without h1: hash. It has the given
 // entries. Names that end in a slash are folders, and the content of a file is "one".
-func zippedBy(t *testing.T, names ...string) func(*pusher.ModulePackage) {
+func zippedBy(t *testing.T, names ...string) func(*pushbench.Module) {
 	t.Helper()
 	var data bytes.Buffer
 	w := zip.NewWriter(&data)
@@ -134,7 +134,7 @@ func zippedBy(t *testing.T, names ...string) func(*pusher.ModulePackage) {
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	return func(p *pusher.ModulePackage) {
+	return func(p *pushbench.Module) {
 		p.H1, p.Digest, p.Size = provider.Hash{}, digest.FromBytes(data.Bytes()), int64(data.Len())
 		p.Open = func() io.ReadCloser { return io.NopCloser(bytes.NewReader(data.Bytes())) }
 	}
@@ -145,7 +145,7 @@ func zippedBy(t *testing.T, names ...string) func(*pusher.ModulePackage) {
 func TestModuleTagWithV(t *testing.T) {
 	b := newBench(t)
 	one, two := pushbench.ModulePackage(t, "1.0.0", "one"), pushbench.ModulePackage(t, "1.0.0", "two")
-	manifest, err := artifact.EncodeModule(one.Module)
+	manifest, err := artifact.EncodeZip(*one.Stored())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,7 +161,7 @@ func TestModuleTagWithV(t *testing.T) {
 		t.Error(err)
 	}
 	b.Options.Force = true
-	if r := b.MustPushModule(two, pusher.Replaced); r.Tag != "1.0.0" || b.StoredModule("1.0.0").H1 != two.H1 {
+	if r := b.MustPushModule(two, pusher.Replaced); r.Tag != "1.0.0" || b.StoredModule("1.0.0").Zip().H1 != two.H1 {
 		t.Errorf("result %+v", r)
 	}
 }
@@ -171,7 +171,7 @@ func TestModuleTagWithV(t *testing.T) {
 func (b *bench) hideExactTag(content string) {
 	b.T.Helper()
 	pkg := pushbench.ModulePackage(b.T, "1.0.0", content)
-	manifest, err := artifact.EncodeModule(pkg.Module)
+	manifest, err := artifact.EncodeZip(*pkg.Stored())
 	if err != nil {
 		b.T.Fatal(err)
 	}
@@ -279,7 +279,7 @@ func TestModuleBesideOtherContent(t *testing.T) {
 			pkg := pushbench.ModulePackage(t, tc.version, "one")
 			if tc.want != "" {
 				b.MustPushModule(pkg, tc.want)
-				if m := b.StoredModule(tc.version); m.H1 != pkg.H1 {
+				if m := b.StoredModule(tc.version); m.Zip().H1 != pkg.H1 {
 					t.Errorf("stored %+v", m)
 				}
 				return
@@ -319,7 +319,7 @@ func TestProviderInRepositoryOfModule(t *testing.T) {
 						t.Errorf("force %t: %v (%s)", force, err, hint.Of(err))
 					}
 				}
-				if after := b.StoredModule(version); after.Manifest.Digest != before.Manifest.Digest {
+				if after := b.StoredModule(version); after.Index.Digest != before.Index.Digest {
 					t.Errorf("the module is now %+v", after)
 				}
 			})
@@ -345,7 +345,7 @@ func TestInterruptedModulePush(t *testing.T) {
 			if _, err := b.PushModule(pkg); !errors.As(err, &failure) {
 				t.Error(err)
 			}
-			if _, err := artifact.ReadModule(t.Context(), b.Repo, pushbench.VPC, pkg.Version); err == nil {
+			if _, err := artifact.ReadZip(t.Context(), b.Repo, pushbench.VPC, pkg.Version); err == nil {
 				t.Error("the version is there")
 			}
 			b.Registry.Intercept(nil)
@@ -368,8 +368,9 @@ func TestModuleOfConcurrentPush(t *testing.T) {
 				}
 				b.MustPushModule(other, pusher.Pushed)
 			}
-			r, err := pusher.New(o).PushModule(context.WithoutCancel(t.Context()), b.ModuleDestination(), pushbench.ModulePackage(t, "1.0.0", "one"))
-			if !errors.Is(err, want) || err == nil && r.Status != pusher.Unchanged || b.StoredModule("1.0.0").H1 != other.H1 {
+			pkg := pushbench.ModulePackage(t, "1.0.0", "one")
+			r, err := pusher.New(o).PushZip(context.WithoutCancel(t.Context()), b.ModuleDestination(), pkg.Stored(), pkg.Open)
+			if !errors.Is(err, want) || err == nil && r.Status != pusher.Unchanged || b.StoredModule("1.0.0").Zip().H1 != other.H1 {
 				t.Errorf("%+v, %v", r, err)
 			}
 		})

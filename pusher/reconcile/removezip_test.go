@@ -58,14 +58,14 @@ func TestRemoveModule(t *testing.T) {
 			b.MustPushModule(pushbench.ModulePackage(t, "1.0.0", "one"), pusher.Pushed)
 			b.MustPushModule(pushbench.ModulePackage(t, "2.0.0", "two"), pusher.Pushed)
 			m := b.StoredModule("1.0.0")
-			sbom := b.AttachTo(m.Manifest, "sbom")
+			sbom := b.AttachTo(m.Index, "sbom")
 			want := []string{"2.0.0"}
 			tags := []string{"v1.0.0"}
 			if tc.latest {
 				tags, want = append(tags, "latest"), append(want, "latest")
 			}
 			for _, tag := range tags {
-				if err := b.Repo.Tag(t.Context(), m.Manifest, tag); err != nil {
+				if err := b.Repo.Tag(t.Context(), m.Index, tag); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -74,10 +74,10 @@ func TestRemoveModule(t *testing.T) {
 				t.Fatalf("%+v, %+v", plan, out)
 			}
 			r := plan.Removals[0]
-			if !slices.Equal(r.Tags, []ociaddr.Tag{"1.0.0", "v1.0.0"}) || r.Digest != m.Manifest.Digest || len(r.Referrers) != 1 || r.Referrers[0].Digest != sbom.Digest || r.Size != m.Size {
+			if !slices.Equal(r.Tags, []ociaddr.Tag{"1.0.0", "v1.0.0"}) || r.Digest != m.Index.Digest || len(r.Referrers) != 1 || r.Referrers[0].Digest != sbom.Digest || r.Size != m.Zip().Size {
 				t.Errorf("%+v", r)
 			}
-			free := m.Size
+			free := m.Zip().Size
 			if tc.latest {
 				free = 0
 			}
@@ -89,7 +89,7 @@ func TestRemoveModule(t *testing.T) {
 			if !slices.Equal(got, want) {
 				t.Errorf("tags %q, want %q", got, want)
 			}
-			if there, err := b.Repo.Exists(t.Context(), m.Manifest); err != nil || there != tc.latest {
+			if there, err := b.Repo.Exists(t.Context(), m.Index); err != nil || there != tc.latest {
 				t.Errorf("the manifest is there: %v, %v", there, err)
 			}
 			if there, err := b.Repo.Exists(t.Context(), sbom); err != nil || there != (tc.latest || !tc.referrers) {

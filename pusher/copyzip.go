@@ -10,24 +10,21 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
-	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
-	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher/repo"
 )
 
-// readModule returns a version of a module, and the bytes of its manifest. The error wraps
+// readZip returns a version of a module, and the bytes of its manifest. The error wraps
 // [origin.ErrVersionNotFound] if the version is not stored.
-func (s Stored) readModule(ctx context.Context, v provider.Version) (*artifact.Module, artifact.Blob, error) {
-	a := s.Subject.(module.Address)
-	found, err := artifact.ReadModule(ctx, s.Store, a, v)
+func (s Stored) readZip(ctx context.Context, v provider.Version) (*artifact.Version, artifact.Blob, error) {
+	found, err := artifact.ReadZip(ctx, s.Store, s.Subject, v)
 	if errors.Is(err, errdef.ErrNotFound) {
-		return nil, artifact.Blob{}, hint.Wrap(fmt.Errorf("%s %s: %w in %s", a, v, origin.ErrVersionNotFound, s.Repository), "push it there, or name a version that is there")
+		return nil, artifact.Blob{}, s.absent(v)
 	}
 	var data []byte
 	if err == nil {
-		data, err = artifact.FetchManifest(ctx, s.Store, found.Manifest)
+		data, err = artifact.FetchManifest(ctx, s.Store, found.Index)
 	}
 	if err == nil {
 		// A registry would attach the copy to that other manifest.
@@ -38,23 +35,23 @@ func (s Stored) readModule(ctx context.Context, v provider.Version) (*artifact.M
 	}
 	switch {
 	case repo.IsUnusable(err):
-		return nil, artifact.Blob{}, hint.Wrap(fmt.Errorf("%s %s in %s: %w", a, v, s.Repository, err), "this version cannot be copied: push it again with ocibridge module push")
+		return nil, artifact.Blob{}, hint.Wrap(fmt.Errorf("%s %s in %s: %w", s.Subject, v, s.Repository, err), "this version cannot be copied: push it again with ocibridge module push")
 	case err != nil:
 		return nil, artifact.Blob{}, s.failed(v, err)
 	}
-	found.Address, found.Version = a, v // other tools do not record them
-	return found, artifact.Blob{Descriptor: repo.Plain(found.Manifest), Data: data}, nil
+	found.Owner, found.Version = s.Subject, v // other tools do not record them
+	return found, artifact.Blob{Descriptor: repo.Plain(found.Index), Data: data}, nil
 }
 
-// CopyModule copies a version of a module from another repository, byte for byte: its
+// copyZip copies a version of a module from another repository, byte for byte: its
 // manifest, everything that the manifest names, and its referrers. It verifies sizes and
 // digests. If the source has the version under a tag with a leading v, the copy has a tag
 // without it.
 //
-// The errors are those of [Pusher.PushModule]. The copy is unchanged if the destination has
-// the same content, even under another manifest. CopyModule then copies no referrers to it.
-func (p *Pusher) CopyModule(ctx context.Context, from Stored, v provider.Version) (*ModuleResult, error) {
-	w, err := p.newModuleCopy(ctx, from, v)
+// The errors are those of [Pusher.PushZip]. The copy is unchanged if the destination has
+// the same content, even under another manifest. copyZip then copies no referrers to it.
+func (p *Pusher) copyZip(ctx context.Context, from Stored, v provider.Version) (*Result, error) {
+	w, err := p.newZipCopy(ctx, from, v)
 	if err != nil {
 		return nil, err
 	}
@@ -80,11 +77,10 @@ func (p *Pusher) CopyModule(ctx context.Context, from Stored, v provider.Version
 	return out, nil
 }
 
-// PlanCopyModule returns the result that [Pusher.CopyModule] would have, without the
-// referrers. It writes nothing. It reads the zips only to compare them, if they have no h1:
-// hashes.
-func (p *Pusher) PlanCopyModule(ctx context.Context, from Stored, v provider.Version) (*ModuleResult, error) {
-	w, err := p.newModuleCopy(ctx, from, v)
+// planCopyZip returns the result that copyZip would have, without the referrers. It writes
+// nothing. It reads the zips only to compare them, if they have no h1: hashes.
+func (p *Pusher) planCopyZip(ctx context.Context, from Stored, v provider.Version) (*Result, error) {
+	w, err := p.newZipCopy(ctx, from, v)
 	if err != nil {
 		return nil, err
 	}
@@ -92,20 +88,20 @@ func (p *Pusher) PlanCopyModule(ctx context.Context, from Stored, v provider.Ver
 	if err != nil || out.Status == Unchanged {
 		return out, err
 	}
-	exists, err := w.Dest.Store.Exists(ctx, w.pkg.Layer())
+	exists, err := w.Dest.Store.Exists(ctx, w.want.Zip().Layer())
 	if err != nil {
 		return nil, w.Failed("look for the zip in", err)
 	}
-	out.Sent = !exists
+	out.Packages[0].Sent = !exists
 	return out, nil
 }
 
-func (p *Pusher) newModuleCopy(ctx context.Context, from Stored, v provider.Version) (*modulePush, error) {
+func (p *Pusher) newZipCopy(ctx context.Context, from Stored, v provider.Version) (*zipPush, error) {
 	dest, err := p.o.Destination(ctx, from.Subject)
 	if err != nil {
 		return nil, err
 	}
-	found, manifest, err := from.readModule(ctx, v)
+	found, manifest, err := from.readZip(ctx, v)
 	if err != nil {
 		return nil, err
 	}
@@ -115,13 +111,13 @@ func (p *Pusher) newModuleCopy(ctx context.Context, from Stored, v provider.Vers
 	}
 	to := p.to(dest)
 	c := newCarrier(from, to, v)
-	c.zip, c.help = found.Digest, "a module has a zip of at most 4 GiB, and 2,000 other parts of 1 GiB together: use the registry's own tools to copy this one"
-	return &modulePush{target: to, pkg: ModulePackage{Module: *found}, manifest: manifest, tag: tag, carrier: c}, nil
+	c.zip, c.help = found.Zip().Digest, "a module has a zip of at most 4 GiB, and 2,000 other parts of 1 GiB together: use the registry's own tools to copy this one"
+	return &zipPush{target: to, want: found, manifest: manifest, tag: tag, carrier: c}, nil
 }
 
 // carryContent copies everything that the manifest names. exists says whether the destination
 // has the zip.
-func (w *modulePush) carryContent(ctx context.Context, exists bool) (Stage, error) {
+func (w *zipPush) carryContent(ctx context.Context, exists bool) (Stage, error) {
 	stage := StageFound
 	if !exists {
 		stage = StageDone

@@ -31,15 +31,15 @@ func (b *bench) moduleSource() pusher.Stored {
 }
 
 // copyModule copies a version, and checks that a plan has the same status, tag and digest.
-func (b *bench) copyModule(from pusher.Stored, version string) (*pusher.ModuleResult, error) {
+func (b *bench) copyModule(from pusher.Stored, version string) (*pusher.Result, error) {
 	b.T.Helper()
 	v := provider.MustParseVersion(version)
 	p := pusher.New(b.Options)
-	planned, perr := p.PlanCopyModule(b.T.Context(), from, v)
-	r, err := p.CopyModule(b.T.Context(), from, v)
+	planned, perr := p.PlanCopy(b.T.Context(), from, v, nil)
+	r, err := p.Copy(b.T.Context(), from, v, nil)
 	if (perr == nil) != (err == nil) {
 		b.T.Errorf("the plan's error is %v, the copy's %v", perr, err)
-	} else if err == nil && (planned.Status != r.Status && r.Status != pusher.Completed || planned.Tag != r.Tag || planned.Digest != r.Digest || planned.Sent != r.Sent) {
+	} else if err == nil && (planned.Status != r.Status && r.Status != pusher.Completed || planned.Tag != r.Tag || planned.Digest != r.Digest || planned.Packages[0].Sent != r.Packages[0].Sent) {
 		b.T.Errorf("planned %+v, then %+v", planned, r)
 	}
 	return r, err
@@ -52,10 +52,10 @@ func TestCopyModule(t *testing.T) {
 	pkg := pushbench.ModulePackage(t, "1.0.0+build", "one")
 	pushed := b.MustPushModule(pkg, pusher.Pushed)
 	stored := b.StoredModule("1.0.0+build")
-	if err := b.Repo.Tag(t.Context(), stored.Manifest, "v1.0.0_build"); err != nil {
+	if err := b.Repo.Tag(t.Context(), stored.Index, "v1.0.0_build"); err != nil {
 		t.Fatal(err)
 	}
-	sbom := b.AttachTo(stored.Manifest, "sbom")
+	sbom := b.AttachTo(stored.Index, "sbom")
 	source := b.Repo
 	from := b.moduleSource()
 	if versions, err := from.Versions(t.Context()); err != nil || len(versions) != 1 || versions[0] != pkg.Version {
@@ -63,10 +63,10 @@ func TestCopyModule(t *testing.T) {
 	}
 
 	first, err := b.copyModule(from, "1.0.0+build")
-	if err != nil || first.Status != pusher.Pushed || !first.Sent || first.Digest != pushed.Digest || first.Tag != "1.0.0_build" || first.Referrers != 1 || first.ReferrersSent != 1 {
+	if err != nil || first.Status != pusher.Pushed || !first.Packages[0].Sent || first.Digest != pushed.Digest || first.Tag != "1.0.0_build" || first.Referrers != 1 || first.ReferrersSent != 1 {
 		t.Fatalf("%+v, %v", first, err)
 	}
-	if m := b.StoredModule("1.0.0+build"); m.Digest != pkg.Digest || m.H1 != pkg.H1 {
+	if m := b.StoredModule("1.0.0+build"); m.Zip().Digest != pkg.Digest || m.Zip().H1 != pkg.H1 {
 		t.Errorf("stored %+v", m)
 	}
 	if ok, err := b.Repo.Exists(t.Context(), sbom); err != nil || !ok {
@@ -75,12 +75,12 @@ func TestCopyModule(t *testing.T) {
 
 	b.Registry.Reset()
 	again, err := b.copyModule(from, "1.0.0+build")
-	if n := len(b.Registry.Requests(recorder.Writes())); err != nil || again.Status != pusher.Unchanged || again.Sent || n != 0 {
+	if n := len(b.Registry.Requests(recorder.Writes())); err != nil || again.Status != pusher.Unchanged || again.Packages[0].Sent || n != 0 {
 		t.Errorf("%+v, %v, %d writes", again, err, n)
 	}
 	destination := b.Repo
 	b.Repo = source
-	b.AttachTo(stored.Manifest, "signature")
+	b.AttachTo(stored.Index, "signature")
 	b.Repo = destination
 	later, err := b.copyModule(from, "1.0.0+build")
 	if err != nil || later.Status != pusher.Completed || later.Referrers != 2 || later.ReferrersSent != 1 {
@@ -94,7 +94,7 @@ func TestCopyModuleOfOtherTool(t *testing.T) {
 	b := newBench(t)
 	b.MustPushModule(pushbench.ModulePackage(t, "1.0.0", "one"), pusher.Pushed)
 	stored := b.StoredModule("1.0.0")
-	layer := stored.Layer()
+	layer := stored.Zip().Layer()
 	manifest, err := json.Marshal(ocispec.Manifest{
 		Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageManifest, ArtifactType: artifact.TypeModule,
 		Config: artifact.Config().Descriptor, Layers: []ocispec.Descriptor{layer},
@@ -118,7 +118,7 @@ func TestCopySameModuleOfOtherTool(t *testing.T) {
 	folders := zippedBy(t, "empty/", "main.tf")
 	for name, tc := range map[string]struct {
 		content string // of the destination
-		change  func(*pusher.ModulePackage)
+		change  func(*pushbench.Module)
 		want    error
 	}{
 		"a push":      {content: "one"},
@@ -157,10 +157,10 @@ func TestCopyModuleRefuses(t *testing.T) {
 		"a damaged zip": {prepare: func(b *bench) {
 			m := b.StoredModule("1.0.0")
 			b.Registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
-				if !strings.HasSuffix(r.URL.Path, "/blobs/"+m.Digest.String()) || r.Method != http.MethodGet {
+				if !strings.HasSuffix(r.URL.Path, "/blobs/"+m.Zip().Digest.String()) || r.Method != http.MethodGet {
 					return false
 				}
-				w.Write(bytes.Repeat([]byte("x"), int(m.Size)))
+				w.Write(bytes.Repeat([]byte("x"), int(m.Zip().Size)))
 				return true
 			})
 		}, want: artifact.ErrDamaged},
@@ -169,7 +169,7 @@ func TestCopyModuleRefuses(t *testing.T) {
 			m := b.StoredModule("1.0.0")
 			manifest, err := json.Marshal(ocispec.Manifest{
 				Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageManifest, ArtifactType: artifact.TypeModule,
-				Config: artifact.Config().Descriptor, Layers: []ocispec.Descriptor{m.Layer()}, Subject: &m.Manifest,
+				Config: artifact.Config().Descriptor, Layers: []ocispec.Descriptor{m.Zip().Layer()}, Subject: &m.Index,
 			})
 			if err != nil {
 				t.Fatal(err)
@@ -194,7 +194,7 @@ func TestCopyModuleRefuses(t *testing.T) {
 				v = provider.MustParseVersion(tc.version)
 			}
 			b.Registry.Reset()
-			_, err := pusher.New(b.Options).CopyModule(t.Context(), from, v)
+			_, err := pusher.New(b.Options).Copy(t.Context(), from, v, nil)
 			if !errors.Is(err, tc.want) || (tc.want != artifact.ErrDamaged && hint.Of(err) == "") {
 				t.Errorf("%v, hint %q, want %v", err, hint.Of(err), tc.want)
 			}

@@ -26,12 +26,12 @@ var (
 	aVersion = provider.MustParseVersion("1.2.3+b1")
 )
 
-func exampleModule() Module {
+func exampleModule() Version {
 	h1, err := provider.ParseHash("h1:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=")
 	if err != nil {
 		panic(err)
 	}
-	return Module{Address: aModule, Version: aVersion, Digest: digest.FromString("zip"), Size: 3, H1: h1, Revision: "0a1b2c"}
+	return Version{Owner: aModule, Version: aVersion, Packages: []Package{{Digest: digest.FromString("zip"), Size: 3, H1: h1}}, Revision: "0a1b2c"}
 }
 
 // tagged is a store that has manifests under tags, and nothing else.
@@ -66,8 +66,8 @@ func (s listing) Tags(_ context.Context, _ string, fn func([]string) error) erro
 	return errors.Join(s.err, fn(s.list))
 }
 
-// TestModuleTagRule shows that ReadModule takes the tag that ociaddr.ModuleTags takes from the list of tags. Where
-// the list and the tags contradict each other, ReadModule never takes the tag with a leading v for the exact one.
+// TestModuleTagRule shows that ReadZip takes the tag that ociaddr.TagsOf takes from the list of tags. Where
+// the list and the tags contradict each other, ReadZip never takes the tag with a leading v for the exact one.
 func TestModuleTagRule(t *testing.T) {
 	const exact, v = "1.2.3_b1", "v1.2.3_b1"
 	refused := errors.New("no list")
@@ -75,8 +75,8 @@ func TestModuleTagRule(t *testing.T) {
 		out := tagged{}
 		for _, tag := range tags {
 			m := exampleModule()
-			m.Digest = digest.FromString(tag)
-			blob, err := EncodeModule(m)
+			m.Zip().Digest = digest.FromString(tag)
+			blob, err := EncodeZip(m)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -102,11 +102,11 @@ func TestModuleTagRule(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := listing{store(tc.tags...), tc.list, tc.listError}
-			got, err := ReadModule(t.Context(), s, aModule, aVersion)
+			got, err := ReadZip(t.Context(), s, aModule, aVersion)
 			if !errors.Is(err, tc.err) || tc.err != errdef.ErrNotFound && errors.Is(err, errdef.ErrNotFound) {
 				t.Fatalf("%v, want %v", err, tc.err)
 			}
-			if tc.err == nil && (got.Tag != tc.want || got.Digest != digest.FromString(string(tc.want))) {
+			if tc.err == nil && (got.Tag != tc.want || got.Zip().Digest != digest.FromString(string(tc.want))) {
 				t.Errorf("%+v, want the tag %s", got, tc.want)
 			}
 		})
@@ -114,33 +114,33 @@ func TestModuleTagRule(t *testing.T) {
 }
 
 func TestModuleRoundTrip(t *testing.T) {
-	blob, err := EncodeModule(exampleModule())
+	blob, err := EncodeZip(exampleModule())
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := EncodeModule(exampleModule())
+	again, err := EncodeZip(exampleModule())
 	if err != nil || !bytes.Equal(blob.Data, again.Data) {
 		t.Errorf("encoded again: %s, %v", again.Data, err)
 	}
 	want := exampleModule()
-	want.Manifest = blob.Descriptor
+	want.Index, want.Zip().Manifest, want.Zip().Filename = blob.Descriptor, blob.Descriptor, "net-1.2.3+b1.zip"
 	for _, tag := range []ociaddr.Tag{"1.2.3_b1", "v1.2.3_b1"} {
 		want.Tag = tag
-		got, err := ReadModule(t.Context(), tagged{string(tag): string(blob.Data)}, aModule, aVersion)
+		got, err := ReadZip(t.Context(), tagged{string(tag): string(blob.Data)}, aModule, aVersion)
 		if err != nil || !reflect.DeepEqual(*got, want) {
 			t.Errorf("%s: %+v, %v; want %+v", tag, got, err, want)
 		}
 	}
 	other := exampleModule()
-	other.Digest = digest.FromString("other")
-	exact, err := EncodeModule(other)
+	other.Zip().Digest = digest.FromString("other")
+	exact, err := EncodeZip(other)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := ReadModule(t.Context(), tagged{"v1.2.3_b1": string(blob.Data), "1.2.3_b1": string(exact.Data)}, aModule, aVersion); err != nil || got.Digest != other.Digest {
+	if got, err := ReadZip(t.Context(), tagged{"v1.2.3_b1": string(blob.Data), "1.2.3_b1": string(exact.Data)}, aModule, aVersion); err != nil || got.Zip().Digest != other.Zip().Digest {
 		t.Errorf("the tag with a v wins: %+v, %v", got, err)
 	}
-	if _, err := ReadModule(t.Context(), tagged{}, aModule, aVersion); !errors.Is(err, errdef.ErrNotFound) {
+	if _, err := ReadZip(t.Context(), tagged{}, aModule, aVersion); !errors.Is(err, errdef.ErrNotFound) {
 		t.Errorf("absent: %v", err)
 	}
 }
@@ -159,8 +159,8 @@ func TestModulesOfOtherTools(t *testing.T) {
 		"a long commit":         manifest(image, TypeModule, layer, fmt.Sprintf(`%q:%q`, ocispec.AnnotationRevision, strings.Repeat("a", 129))),
 		"a bad hash":            manifest(image, TypeModule, layer, fmt.Sprintf(`%q:"zh:00"`, annotationH1)),
 	} {
-		m, err := ReadModule(t.Context(), tagged{"1.2.3_b1": data}, aModule, aVersion)
-		if err != nil || m.Digest != digest.FromString("zip") || m.Size != 3 || !m.H1.IsZero() || m.Revision != "" || !m.Address.IsZero() {
+		m, err := ReadZip(t.Context(), tagged{"1.2.3_b1": data}, aModule, aVersion)
+		if err != nil || m.Zip().Digest != digest.FromString("zip") || m.Zip().Size != 3 || !m.Zip().H1.IsZero() || m.Revision != "" || m.Owner != nil {
 			t.Errorf("%s: %+v, %v", name, m, err)
 		}
 	}
@@ -183,26 +183,26 @@ func TestModulesOfOtherTools(t *testing.T) {
 		"a broken address": {manifest(image, TypeModule, layer, fmt.Sprintf(`%q:"acme/net"`, annotationModule)), ErrNotModule},
 		"a broken version": {manifest(image, TypeModule, layer, fmt.Sprintf(`%q:"one"`, annotationVersion)), ErrNotModule},
 	} {
-		if m, err := ReadModule(t.Context(), tagged{"1.2.3_b1": c.data}, aModule, aVersion); !errors.Is(err, c.want) || !IsInvalid(err) {
+		if m, err := ReadZip(t.Context(), tagged{"1.2.3_b1": c.data}, aModule, aVersion); !errors.Is(err, c.want) || !IsInvalid(err) {
 			t.Errorf("%s: %+v, %v; want %v", name, m, err, c.want)
 		}
 	}
 }
 
-func TestEncodeModuleRefuses(t *testing.T) {
-	for name, change := range map[string]func(*Module){
-		"no digest":  func(m *Module) { m.Digest = "" },
-		"no size":    func(m *Module) { m.Size = 0 },
-		"no address": func(m *Module) { m.Address = module.Address{} },
-		"no version": func(m *Module) { m.Version = provider.Version{} },
-		"a long commit": func(m *Module) {
+func TestEncodeZipRefuses(t *testing.T) {
+	for name, change := range map[string]func(*Version){
+		"no digest":  func(m *Version) { m.Zip().Digest = "" },
+		"no size":    func(m *Version) { m.Zip().Size = 0 },
+		"no address": func(m *Version) { m.Owner = nil },
+		"no version": func(m *Version) { m.Version = provider.Version{} },
+		"a long commit": func(m *Version) {
 			m.Revision = strings.Repeat("a", maxRevision+1)
 		},
-		"a commit of two lines": func(m *Module) { m.Revision = "a\nb" },
+		"a commit of two lines": func(m *Version) { m.Revision = "a\nb" },
 	} {
 		m := exampleModule()
 		change(&m)
-		if blob, err := EncodeModule(m); err == nil {
+		if blob, err := EncodeZip(m); err == nil {
 			t.Errorf("%s: %s", name, blob.Data)
 		}
 	}
@@ -210,23 +210,23 @@ func TestEncodeModuleRefuses(t *testing.T) {
 
 // FuzzModule checks that a module that was read can be encoded, and is read as the same again.
 func FuzzModule(f *testing.F) {
-	blob, err := EncodeModule(exampleModule())
+	blob, err := EncodeZip(exampleModule())
 	if err != nil {
 		f.Fatal(err)
 	}
 	f.Add(blob.Data)
 	f.Fuzz(func(t *testing.T, data []byte) {
-		m, err := ReadModule(t.Context(), tagged{"1.2.3_b1": string(data)}, aModule, aVersion)
+		m, err := ReadZip(t.Context(), tagged{"1.2.3_b1": string(data)}, aModule, aVersion)
 		if err != nil {
 			return
 		}
-		m.Address, m.Version = aModule, aVersion
-		blob, err := EncodeModule(*m)
+		m.Owner, m.Version = aModule, aVersion
+		blob, err := EncodeZip(*m)
 		if err != nil {
 			t.Fatalf("%+v: %v", m, err)
 		}
-		again, err := ReadModule(t.Context(), tagged{"1.2.3_b1": string(blob.Data)}, aModule, aVersion)
-		m.Manifest = blob.Descriptor
+		again, err := ReadZip(t.Context(), tagged{"1.2.3_b1": string(blob.Data)}, aModule, aVersion)
+		m.Index, m.Zip().Manifest = blob.Descriptor, blob.Descriptor
 		if err != nil || !reflect.DeepEqual(again, m) {
 			t.Errorf("%+v, %v; want %+v", again, err, m)
 		}

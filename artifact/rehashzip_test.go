@@ -16,9 +16,9 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// TestRehashModule shows which zips of modules clients can unpack. It also shows that only the files
+// TestRehashZip shows which zips of modules clients can unpack. It also shows that only the files
 // in a zip are hashed, and that their hash is compared with the h1: hash of the manifest.
-func TestRehashModule(t *testing.T) {
+func TestRehashZip(t *testing.T) {
 	link := func(h *zip.FileHeader) { h.SetMode(fs.ModeSymlink | 0o777) }
 	for name, tc := range map[string]struct {
 		names []string
@@ -55,7 +55,7 @@ func TestRehashModule(t *testing.T) {
 			if tc.damaged {
 				data = bytes.ReplaceAll(data, []byte("contents"), []byte("Contents"))
 			}
-			m := &artifact.Module{Digest: digest.FromBytes(data), Size: int64(len(data))}
+			m := artifact.Package{Digest: digest.FromBytes(data), Size: int64(len(data))}
 			if tc.h1 {
 				m.H1 = h1Of(t, "main.tf")
 			}
@@ -63,7 +63,7 @@ func TestRehashModule(t *testing.T) {
 			if err := store.Push(t.Context(), m.Layer(), bytes.NewReader(data)); err != nil {
 				t.Fatal(err)
 			}
-			got, err := artifact.RehashModule(t.Context(), store, m)
+			got, err := artifact.RehashZip(t.Context(), store, m)
 			if !errors.Is(err, tc.want) || err != nil && tc.want == nil || err == nil && got.Entries != tc.files {
 				t.Errorf("%+v, %v; want %d files, %v", got, err, tc.files, tc.want)
 			}
@@ -73,12 +73,12 @@ func TestRehashModule(t *testing.T) {
 			}
 		})
 	}
-	absent := &artifact.Module{Digest: digest.FromString("absent"), Size: 6}
-	if _, err := artifact.RehashModule(t.Context(), memory.New(), absent); !errors.Is(err, artifact.ErrMissing) {
+	absent := artifact.Package{Digest: digest.FromString("absent"), Size: 6}
+	if _, err := artifact.RehashZip(t.Context(), memory.New(), absent); !errors.Is(err, artifact.ErrMissing) {
 		t.Errorf("a zip that the registry lacks: %v", err)
 	}
-	huge := &artifact.Module{Digest: digest.FromString("huge"), Size: provider.MaxZipBytes + 1}
-	if _, err := artifact.RehashModule(t.Context(), memory.New(), huge); !errors.Is(err, artifact.ErrDamaged) {
+	huge := artifact.Package{Digest: digest.FromString("huge"), Size: provider.MaxZipBytes + 1}
+	if _, err := artifact.RehashZip(t.Context(), memory.New(), huge); !errors.Is(err, artifact.ErrDamaged) {
 		t.Errorf("a zip that is too large: %v", err)
 	}
 }

@@ -13,63 +13,36 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
-	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher/repo"
 )
 
-// ModulePackage is one version of a module to push.
-type ModulePackage struct {
-	artifact.Module
-	// Open returns a reader of the module's zip. Each attempt to upload it calls Open.
-	Open func() io.ReadCloser
-}
-
-// ModuleResult says what the push of a module did, and what the repository holds afterwards.
-type ModuleResult struct {
-	Module     module.Address     `json:"module"`
-	Version    provider.Version   `json:"version"`
-	Repository ociaddr.Repository `json:"repository"`
-	Tag        ociaddr.Tag        `json:"tag"`
-	Digest     string             `json:"digest"` // of the manifest
-	Status     Status             `json:"status"` // Pushed, Replaced or Unchanged
-	// Zip is the digest of the zip, and Size is its size in bytes.
-	Zip      string        `json:"zip"`
-	Size     int64         `json:"size"`
-	H1       provider.Hash `json:"h1,omitzero"`
-	Revision string        `json:"revision,omitempty"`
-	Sent     bool          `json:"sent"` // the bytes of the zip were sent
-	// Referrers and ReferrersSent are as in [Result]. They are 0 unless the push is a copy.
-	Referrers     int      `json:"referrers,omitempty"`
-	ReferrersSent int      `json:"referrers_sent,omitempty"`
-	Warnings      []string `json:"warnings,omitempty"`
-}
-
-// modulePush is the push of one version of a module to one repository.
-type modulePush struct {
+// zipPush is the push of one version, which has one zip and no platforms, to one repository.
+type zipPush struct {
 	target
-	pkg      ModulePackage
+	want     *artifact.Version
+	open     zipContent // nil for a copy
 	manifest artifact.Blob
-	tag      ociaddr.Tag      // the tag that the push writes
-	stored   *artifact.Module // the stored version; nil: there is none
-	carrier  *carrier         // copies from another repository; nil: the push of a folder
+	tag      ociaddr.Tag       // the tag that the push writes
+	stored   *artifact.Version // the stored version; nil: there is none
+	carrier  *carrier          // copies from another repository; nil: the push of a folder
 	warnings []string
 }
 
-// PushModule stores a version of a module. It stores the zip, the config and the manifest, and
-// writes the tag last. If PushModule fails, the tag is as it was before.
+// PushZip stores a version of a module. It stores the zip, the config and the manifest, and
+// writes the tag last. If PushZip fails, the tag is as it was before.
 //
 // The push is unchanged if the stored version has the same h1: hash or the same zip. Its tag
 // may then begin with a v. Other content under the version is an [ErrConflict], unless
 // [Options.Force] is set. [repo.ErrOccupied] means that the repository belongs to another module, or
 // has something other than modules.
-func (p *Pusher) PushModule(ctx context.Context, dest repo.Destination, pkg ModulePackage) (*ModuleResult, error) {
-	w, err := p.newModulePush(dest, pkg)
+func (p *Pusher) PushZip(ctx context.Context, dest repo.Destination, want *artifact.Version, open func() io.ReadCloser) (*Result, error) {
+	w, err := p.newZipPush(dest, want, open)
 	if err != nil {
 		return nil, err
 	}
-	unlock, err := dest.LockFor(ctx, "push of %s %s", pkg.Address, pkg.Version)
+	unlock, err := dest.LockFor(ctx, "push of %s %s", want.Owner, want.Version)
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +51,7 @@ func (p *Pusher) PushModule(ctx context.Context, dest repo.Destination, pkg Modu
 }
 
 // run stores the version. The caller has locked the destination.
-func (w *modulePush) run(ctx context.Context) (*ModuleResult, error) {
+func (w *zipPush) run(ctx context.Context) (*Result, error) {
 	// 1. Compare with the stored version.
 	if err := w.inspect(ctx); err != nil {
 		return nil, err
@@ -112,16 +85,16 @@ func (w *modulePush) run(ctx context.Context) (*ModuleResult, error) {
 }
 
 // keep ends a push that leaves the stored version as it is.
-func (w *modulePush) keep(stage Stage) (*ModuleResult, error) {
-	if err := w.mark(w.stored.Tag, w.stored.Manifest.Digest); err != nil {
+func (w *zipPush) keep(stage Stage) (*Result, error) {
+	if err := w.mark(w.stored.Tag, w.stored.Index.Digest); err != nil {
 		return nil, err
 	}
 	return w.result(Unchanged, stage), nil
 }
 
-// PlanModule returns the result that [Pusher.PushModule] would have. It writes nothing.
-func (p *Pusher) PlanModule(ctx context.Context, dest repo.Destination, pkg ModulePackage) (*ModuleResult, error) {
-	w, err := p.newModulePush(dest, pkg)
+// PlanZip returns the result that [Pusher.PushZip] would have. It writes nothing.
+func (p *Pusher) PlanZip(ctx context.Context, dest repo.Destination, want *artifact.Version, open func() io.ReadCloser) (*Result, error) {
+	w, err := p.newZipPush(dest, want, open)
 	if err != nil {
 		return nil, err
 	}
@@ -129,7 +102,7 @@ func (p *Pusher) PlanModule(ctx context.Context, dest repo.Destination, pkg Modu
 }
 
 // plan returns the result that run would have, apart from Sent.
-func (w *modulePush) plan(ctx context.Context) (*ModuleResult, error) {
+func (w *zipPush) plan(ctx context.Context) (*Result, error) {
 	if err := w.inspect(ctx); err != nil {
 		return nil, err
 	}
@@ -140,22 +113,23 @@ func (w *modulePush) plan(ctx context.Context) (*ModuleResult, error) {
 	return w.result(status, StagePresent), nil
 }
 
-func (p *Pusher) newModulePush(dest repo.Destination, pkg ModulePackage) (*modulePush, error) {
-	manifest, err := artifact.EncodeModule(pkg.Module)
+func (p *Pusher) newZipPush(dest repo.Destination, want *artifact.Version, open func() io.ReadCloser) (*zipPush, error) {
+	manifest, err := artifact.EncodeZip(*want)
 	if err != nil {
 		return nil, err
 	}
-	pkg.Manifest = manifest.Descriptor
-	tag, err := ociaddr.VersionTag(pkg.Version)
+	tag, err := ociaddr.VersionTag(want.Version)
 	if err != nil {
 		return nil, err
 	}
-	return &modulePush{target: p.to(dest), pkg: pkg, manifest: manifest, tag: tag}, nil
+	stored := *want
+	stored.Index = manifest.Descriptor
+	return &zipPush{target: p.to(dest), want: &stored, open: open, manifest: manifest, tag: tag}, nil
 }
 
 // inspect reads the stored version. If there is none, inspect checks which module the
 // repository belongs to. A tag that names no module is an error only if no other tag names one.
-func (w *modulePush) inspect(ctx context.Context) error {
+func (w *zipPush) inspect(ctx context.Context) error {
 	if err := w.read(ctx); err != nil || w.stored != nil {
 		return err
 	}
@@ -163,21 +137,21 @@ func (w *modulePush) inspect(ctx context.Context) error {
 	if err != nil {
 		return w.Failed("list tags of", err)
 	}
-	tagged := ociaddr.ModuleTags(tags)
+	tagged := ociaddr.TagsOf(w.want.Owner, tags)
 	if w.o.Force {
-		delete(tagged, w.pkg.Version) // read has found that the push may replace it
+		delete(tagged, w.want.Version) // read has found that the push may replace it
 	}
 	versions := slices.Collect(maps.Keys(tagged))
 	provider.SortVersions(versions)
 	var other error // why the newest tag that names no module is invalid
 	hasModule := false
 	forbidden, err := w.ProbeOwner(ctx, w.tag, versions, repo.HelpForeignModule, func(v provider.Version) (bool, error) {
-		found, err := artifact.ReadModuleTag(ctx, w.Dest.Store, w.pkg.Address, v, tagged[v])
+		found, err := artifact.ReadTagged(ctx, w.Dest.Store, w.want.Owner, v, tagged[v])
 		if artifact.IsInvalid(err) && other == nil {
 			other = fmt.Errorf("its tag %s: %w", tagged[v], err)
 		}
 		hasModule = hasModule || err == nil
-		return err == nil && !found.Address.IsZero(), err
+		return err == nil && found.Owner != nil, err
 	})
 	if err == nil && other != nil && !hasModule {
 		return repo.Occupied(w.Dest.Repository, w.tag, other, helpOtherContent)
@@ -189,8 +163,8 @@ func (w *modulePush) inspect(ctx context.Context) error {
 }
 
 // read reads the stored version, and returns a conflict as an error.
-func (w *modulePush) read(ctx context.Context) error {
-	found, err := artifact.ReadModule(ctx, w.Dest.Store, w.pkg.Address, w.pkg.Version)
+func (w *zipPush) read(ctx context.Context) error {
+	found, err := artifact.ReadZip(ctx, w.Dest.Store, w.want.Owner, w.want.Version)
 	w.stored = found
 	switch {
 	case errors.Is(err, errdef.ErrNotFound), w.o.Force && repo.IsReplaceable(err):
@@ -212,83 +186,83 @@ func (w *modulePush) read(ctx context.Context) error {
 }
 
 // same reports whether the stored version has the content of the pushed version.
-func (w *modulePush) same(ctx context.Context) (bool, error) {
-	if w.stored.Digest == w.pkg.Digest {
+func (w *zipPush) same(ctx context.Context) (bool, error) {
+	if w.stored.Zip().Digest == w.want.Zip().Digest {
 		return true, nil
 	}
-	offered := w.pkg.H1
+	offered := w.want.Zip().H1
 	if w.carrier != nil {
 		var err error
-		if offered, err = moduleH1(ctx, w.carrier.from.Store, w.carrier.from.Repository, &w.pkg.Module); err != nil {
+		if offered, err = zipH1(ctx, w.carrier.from.Store, w.carrier.from.Repository, w.want); err != nil {
 			return false, err
 		}
 	}
 	if offered.IsZero() {
 		return false, nil
 	}
-	stored, err := moduleH1(ctx, w.Dest.Store, w.Dest.Repository, w.stored)
+	stored, err := zipH1(ctx, w.Dest.Store, w.Dest.Repository, w.stored)
 	return stored == offered, err
 }
 
-// moduleH1 returns the h1: hash of a stored module. Other tools record none: moduleH1 then
+// zipH1 returns the h1: hash of a stored module. Other tools record none: zipH1 then
 // downloads the zip to compute it. It returns no hash for a zip that clients cannot unpack.
-func moduleH1(ctx context.Context, store artifact.Fetcher, r ociaddr.Repository, m *artifact.Module) (provider.Hash, error) {
-	if !m.H1.IsZero() {
-		return m.H1, nil
+func zipH1(ctx context.Context, store artifact.Fetcher, r ociaddr.Repository, v *artifact.Version) (provider.Hash, error) {
+	if !v.Zip().H1.IsZero() {
+		return v.Zip().H1, nil
 	}
-	files, err := artifact.RehashModule(ctx, store, m)
+	files, err := artifact.RehashZip(ctx, store, *v.Zip())
 	switch {
 	case artifact.IsContent(err):
 		return provider.Hash{}, nil
 	case err != nil:
-		return provider.Hash{}, &repo.RegistryError{Op: "read the zip of " + string(m.Tag) + " in", Repository: r, Err: err}
+		return provider.Hash{}, &repo.RegistryError{Op: "read the zip of " + string(v.Tag) + " in", Repository: r, Err: err}
 	}
 	return files.H1, nil
 }
 
 // unchanged reports whether the push has nothing to write. A forced push sends everything that
 // the registry lacks.
-func (w *modulePush) unchanged() bool { return w.stored != nil && !w.o.Force }
+func (w *zipPush) unchanged() bool { return w.stored != nil && !w.o.Force }
 
 // status returns the status of a push that writes the tag.
-func (w *modulePush) status() Status {
+func (w *zipPush) status() Status {
 	switch {
 	case w.stored == nil:
 		return Pushed
-	case w.unchanged() || w.stored.Manifest.Digest == w.manifest.Descriptor.Digest:
+	case w.unchanged() || w.stored.Index.Digest == w.manifest.Descriptor.Digest:
 		return Unchanged
 	}
 	return Replaced
 }
 
-func (w *modulePush) conflict() error {
-	stored := "no h1: hash, and the zip " + w.stored.Digest.String()
-	if !w.stored.H1.IsZero() {
-		stored = w.stored.H1.String()
+func (w *zipPush) conflict() error {
+	stored := "no h1: hash, and the zip " + w.stored.Zip().Digest.String()
+	if !w.stored.Zip().H1.IsZero() {
+		stored = w.stored.Zip().H1.String()
 	}
-	offered := "the folder has " + w.pkg.H1.String()
+	offered := "the folder has " + w.want.Zip().H1.String()
 	help := "give changed content a version of its own. --force replaces the stored version, and users of the version then get other content"
 	if w.carrier != nil {
-		offered = fmt.Sprintf("%s has the zip %s", w.carrier.from.Repository, w.pkg.Digest)
+		offered = fmt.Sprintf("%s has the zip %s", w.carrier.from.Repository, w.want.Zip().Digest)
 		help = "find out which of the two is right, and remove the other one with ocibridge remove"
 	}
-	return hint.Wrap(fmt.Errorf("%s %s: %w: %s:%s has %s, %s", w.pkg.Address, w.pkg.Version, ErrConflict, w.Dest.Repository, w.stored.Tag, stored, offered), "%s", registryUnchanged+help)
+	return hint.Wrap(fmt.Errorf("%s %s: %w: %s:%s has %s, %s", w.want.Owner, w.want.Version, ErrConflict, w.Dest.Repository, w.stored.Tag, stored, offered), "%s", registryUnchanged+help)
 }
 
 // sendContent stores the zip and the config.
-func (w *modulePush) sendContent(ctx context.Context) (Stage, error) {
+func (w *zipPush) sendContent(ctx context.Context) (Stage, error) {
 	if err := w.slots.Acquire(ctx, 1); err != nil {
 		return "", context.Cause(ctx)
 	}
 	defer w.slots.Release(1)
-	layer := w.pkg.Layer()
+	layer := w.want.Zip().Layer()
 	stage := StageFound
 	exists, err := w.Dest.Store.Exists(ctx, layer)
 	if err == nil && w.carrier != nil {
 		return w.carryContent(ctx, exists)
 	}
 	if err == nil && !exists {
-		stage, err = w.upload(ctx, layer, zipContent(w.pkg.Open), func(n int) { w.event(StageSend, n) })
+		stage, err = w.upload(ctx, layer, w.open, func(n int) { w.event(StageSend, n) })
 	}
 	if err != nil {
 		return "", w.Failed("push the zip to", err)
@@ -299,27 +273,29 @@ func (w *modulePush) sendContent(ctx context.Context) (Stage, error) {
 
 // mark calls Mark of the destination before the tag moves from the stored version to another
 // manifest.
-func (w *modulePush) mark(tag ociaddr.Tag, after digest.Digest) error {
+func (w *zipPush) mark(tag ociaddr.Tag, after digest.Digest) error {
 	var before digest.Digest
 	if w.stored != nil && w.stored.Tag == tag {
-		before = w.stored.Manifest.Digest
+		before = w.stored.Index.Digest
 	}
 	return w.Dest.MarkTag(tag, before, after)
 }
 
-func (w *modulePush) event(stage Stage, n int) {
-	w.o.OnEvent(Event{Subject: w.pkg.Address, Version: w.pkg.Version, Stage: stage, Bytes: n, Total: w.pkg.Size})
+func (w *zipPush) event(stage Stage, n int) {
+	w.o.OnEvent(Event{Subject: w.want.Owner, Version: w.want.Version, Stage: stage, Bytes: n, Total: w.want.Zip().Size})
 }
 
 // result describes a successful push. It describes the stored version, or else the pushed one.
-func (w *modulePush) result(status Status, stage Stage) *ModuleResult {
-	m, tag := w.pkg.Module, w.tag
+func (w *zipPush) result(status Status, stage Stage) *Result {
+	v, tag := w.want, w.tag
 	if w.stored != nil {
-		m, tag = *w.stored, w.stored.Tag
+		v, tag = w.stored, w.stored.Tag
 	}
-	return &ModuleResult{
-		Module: w.pkg.Address, Version: w.pkg.Version, Repository: w.Dest.Repository, Tag: tag, Digest: m.Manifest.Digest.String(), Status: status,
-		Zip: m.Digest.String(), Size: m.Size, H1: m.H1, Revision: m.Revision, Sent: stage == StageDone, Warnings: w.warnings,
+	zip := v.Zip()
+	return &Result{
+		Subject: w.want.Owner, Version: w.want.Version, Repository: w.Dest.Repository, Tag: tag, Digest: v.Index.Digest.String(), Status: status,
+		Packages: []PackageResult{{Filename: zip.Filename, Digest: zip.Digest.String(), Size: zip.Size, H1: zip.H1, Sent: stage == StageDone}},
+		Revision: v.Revision, Warnings: w.warnings,
 	}
 }
 
