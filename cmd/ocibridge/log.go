@@ -3,11 +3,15 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
+	"github.com/ocibridge/ocibridge/internal/base/hint"
 	"github.com/ocibridge/ocibridge/internal/base/telemetry"
 )
 
@@ -87,4 +91,102 @@ func (h flushing) WithGroup(name string) slog.Handler {
 func (f *logFlag) openBuffered(w io.Writer) (log *slog.Logger, flush func() error) {
 	b := &logBuffer{out: w}
 	return slog.New(telemetry.Handler(flushing{f.open(b).Handler(), b})), b.Flush
+}
+
+// maxHeldErrors is the maximum number of errors that heldErrors holds.
+const maxHeldErrors = 20
+
+// heldErrors holds the warnings and errors of a log, each once. Clients retry, so most errors occur several
+// times.
+type heldErrors struct {
+	mu    sync.Mutex
+	texts []string
+	shown []string // texts that show has printed already
+}
+
+func (h *heldErrors) add(text string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.texts) < maxHeldErrors && !slices.Contains(h.texts, text) {
+		h.texts = append(h.texts, text)
+	}
+}
+
+// show writes a text to w at once, so that print leaves it out.
+func (h *heldErrors) show(w io.Writer, text string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.shown = append(h.shown, text)
+	fmt.Fprint(w, linesText(terminalWidth(w), text))
+}
+
+// print writes the errors to w, each with its hint.
+func (h *heldErrors) print(w io.Writer) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, text := range h.texts {
+		if !slices.Contains(h.shown, text) {
+			fmt.Fprint(w, linesText(terminalWidth(w), text))
+		}
+	}
+}
+
+// errorHandler is a [slog.Handler] that passes warnings and errors to a function, as texts.
+type errorHandler struct {
+	add   func(text string)
+	attrs []slog.Attr
+}
+
+// Enabled implements [slog.Handler].
+func (h errorHandler) Enabled(_ context.Context, level slog.Level) bool {
+	return level >= slog.LevelWarn
+}
+
+// Handle implements [slog.Handler].
+func (h errorHandler) Handle(_ context.Context, r slog.Record) error {
+	attrs := slices.Clone(h.attrs)
+	r.Attrs(func(a slog.Attr) bool { attrs = append(attrs, a); return true })
+	kind := "error: "
+	if r.Level < slog.LevelError {
+		kind = "warning: "
+	}
+	h.add(kind + errorText(r.Message, attrs))
+	return nil
+}
+
+// WithAttrs implements [slog.Handler].
+func (h errorHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return errorHandler{h.add, slices.Concat(h.attrs, attrs)}
+}
+
+// WithGroup implements [slog.Handler]. Errors have no groups.
+func (h errorHandler) WithGroup(string) slog.Handler { return h }
+
+// errorText returns a record of the log as the program prints its own errors, after the word
+// "error: ". It leaves out
+// what only identifies the request.
+func errorText(message string, attrs []slog.Attr) string {
+	var cause, help string
+	var others []string
+	for _, a := range attrs {
+		value := hint.OneLine(a.Value.Resolve().String())
+		switch a.Key {
+		case "err":
+			cause = ": " + value
+		case "hint":
+			help = value
+		case "path", "status", "request_id", "refused_so_far":
+		default:
+			others = append(others, a.Key+" "+value)
+		}
+	}
+	text := message
+	if len(others) > 0 {
+		text += " (" + strings.Join(others, ", ") + ")"
+	}
+	text += cause + "\n"
+	if help != "" {
+		text += "hint: " + help + "\n"
+	}
+	return text
 }

@@ -1,12 +1,18 @@
 package serve
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 
 	"github.com/ocibridge/ocibridge/auth/wire"
+	"github.com/ocibridge/ocibridge/gateway/archives"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/internal/app/config"
+	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/privatefolder"
 	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/registries/registry"
 )
@@ -72,4 +78,75 @@ func (s *site) account(a subject.Address) catalog.Account {
 		out.Name, out.DeniedMeansAbsent = client.Account(repo), client.Connections.Settings(repo.Registry).DeniedMeansAbsent
 	}
 	return out
+}
+
+// These are the folders below the cache's folder, beside the packages.
+const (
+	catalogFolder = "catalog" // the registry's answers about versions
+	originsFolder = "origins" // the lists of origins
+	spoolFolder   = "pull"    // packages that are pulled through
+)
+
+const cacheHint = "name a folder that the user who runs this may write to, as directory in the cache block"
+
+// openCache opens the cache, unless it is off. If the default folder of the cache cannot be used,
+// openCache logs a warning, and the gateway has no cache. For a folder that the configuration
+// names, this is an error.
+func (s *site) openCache() error {
+	g := s.settings.gateway()
+	c := g.EffectiveCache(s.repositories.Embedded != nil, s.settings.CacheFolder)
+	if !c.Enabled {
+		return nil
+	}
+	if g.Cache != nil && g.Cache.Directory != "" {
+		return s.openCacheIn(c)
+	}
+	err := errors.New("this user has no cache folder")
+	if c.Directory != "" {
+		if err = s.openCacheIn(c); err == nil {
+			err = s.makeFolders(c.Directory)
+		}
+	}
+	if err != nil {
+		s.cache, s.cacheFolder = nil, ""
+		s.log.Warn("there is no cache on disk: its default folder cannot be used", "folder", c.Directory, "err", hint.OneLine(err.Error()),
+			"hint", cmp.Or(hint.Of(err), cacheHint)+"; or turn the cache off with --no-cache")
+	}
+	return nil
+}
+
+// makeFolders creates the folders beside the packages in the cache's folder.
+func (s *site) makeFolders(dir string) error {
+	for _, name := range []string{catalogFolder, originsFolder, spoolFolder} {
+		if err := privatefolder.Make(filepath.Join(dir, name), s.log); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// openCacheIn opens the cache in a folder. If evidence is required, the gateway does not trust
+// the h1 hashes in the registry, so the cache computes the h1 hashes itself.
+func (s *site) openCacheIn(c config.Cache) error {
+	g := s.settings.gateway()
+	err := privatefolder.MakeBelow(s.settings.Repositories.DataFolder, c.Directory, s.log)
+	if err == nil {
+		err = privatefolder.MakeAsIs(c.Directory)
+	}
+	if err != nil {
+		return hint.Wrap(fmt.Errorf("the cache in %s cannot be used: %w", c.Directory, err), cacheHint)
+	}
+	type key struct {
+		config.Cache
+		h1 bool
+	}
+	cache, release, err := share(&s.shared, key{c, g.VerifyRequired}, func() (*archives.Cache, error) {
+		return archives.OpenCache(c.Directory, c.MaxSize, archives.CacheOptions{Log: s.log, H1: g.VerifyRequired, Counters: &s.ops.metrics.Archives})
+	})
+	if err != nil {
+		return err
+	}
+	s.cache, s.cacheFolder = cache, c.Directory
+	s.onClose(release)
+	return nil
 }

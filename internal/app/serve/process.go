@@ -3,8 +3,10 @@ package serve
 import (
 	"context"
 	"crypto/rand"
+	"io"
 	"log/slog"
 	"net"
+	"net/url"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -97,4 +99,94 @@ func (m manager) keepAlive(ctx context.Context) {
 			m.notify(daemon.SdNotifyWatchdog)
 		}
 	}
+}
+
+// pool holds resources that an old site and its successor share, such as the cache in a
+// folder. The zero value is an empty pool.
+type pool struct {
+	mu   sync.Mutex
+	open map[any]*pooled
+}
+
+// pooled is a resource with the number of its users.
+type pooled struct {
+	io.Closer
+	users int
+}
+
+// share returns the open resource with the given key, or opens it. A key can be any
+// comparable value. The caller calls release once. The last release closes the resource.
+func share[T io.Closer](p *pool, key any, open func() (T, error)) (shared T, release func() error, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	found := p.open[key]
+	if found == nil {
+		if shared, err = open(); err != nil {
+			return shared, nil, err
+		}
+		if p.open == nil {
+			p.open = map[any]*pooled{}
+		}
+		found = &pooled{Closer: shared}
+		p.open[key] = found
+	}
+	found.users++
+	return found.Closer.(T), func() error { return p.release(key) }, nil
+}
+
+// release ends one use of the resource with the given key. The end of the last use closes
+// the resource.
+func (p *pool) release(key any) error {
+	p.mu.Lock()
+	used := p.open[key]
+	used.users--
+	if used.users > 0 {
+		p.mu.Unlock()
+		return nil
+	}
+	delete(p.open, key)
+	p.mu.Unlock()
+	return used.Close()
+}
+
+// Address is the address of a gateway, with everything that clients need to use it.
+type Address struct {
+	URL      *url.URL // ends in a slash
+	Listens  string   // the address that the gateway listens on; "" if the URL contains it
+	CAFile   string   // the file with the certificate of the local CA; "" if another CA signed the gateway's certificate
+	Embedded bool     // whether the gateway serves the embedded registry
+	Tokens   bool     // whether the gateway requires a token
+	Pulls    bool     // whether the gateway fetches missing providers from their origins
+	// AsClients means that fetched providers may be unsigned where OpenTofu installs them, because nothing is configured.
+	AsClients bool
+}
+
+// address returns the address of a gateway that listens on addr. Its URL is the configured
+// public_url. Without public_url, its URL consists of the gateway's host and the port of
+// addr. A [Local] knows its URL.
+func (s *Settings) address(addr net.Addr) (Address, error) {
+	g := s.gateway()
+	if s.local != nil {
+		return Address{URL: s.local}, nil
+	}
+	if g.PublicURL != "" {
+		u, err := url.Parse(g.PublicURL)
+		return Address{URL: u, Listens: addr.String()}, err
+	}
+	_, port, err := net.SplitHostPort(addr.String())
+	u := &url.URL{Scheme: "https", Host: net.JoinHostPort(s.publicHost(), port), Path: "/"}
+	if g.HTTP {
+		u.Scheme = "http"
+	}
+	return Address{URL: u}, err
+}
+
+// Template returns the repository template of the embedded registry. It returns "" if the
+// gateway serves no embedded registry. It also returns "" if the gateway's URL has a path
+// or no TLS, because clients cannot read the embedded registry then.
+func (a Address) Template() string {
+	if !a.Embedded || a.URL.Path != "/" || a.URL.Scheme != "https" {
+		return ""
+	}
+	return a.URL.Host + "/" + embedded.Template
 }

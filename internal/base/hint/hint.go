@@ -8,6 +8,8 @@ package hint
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 )
 
 type hinted struct {
@@ -52,3 +54,52 @@ func Of(err error) string {
 	}
 	return ""
 }
+
+// maxBrief is the maximum length in bytes of the text and of the hint of an error that [Brief] returns.
+const maxBrief = 2 << 10
+
+// cut marks the end of a shortened text.
+const cut = "..."
+
+// Brief returns err in a form that is small enough to cache for a long time. An error can be of any
+// length, because it can contain text from other parties. Brief replaces a long error with a new error
+// that has only the beginning of the text and the beginning of the hint. With [errors.Is], the new error
+// matches those of the given targets that err matches, and no other error. Brief returns short errors and
+// its own results unchanged.
+func Brief(err error, targets ...error) error {
+	if err == nil || len(err.Error()) <= maxBrief && len(Of(err)) <= maxBrief {
+		return err
+	}
+	return Flatten(err, targets...)
+}
+
+// Flatten is like [Brief], but also replaces short errors. The reason is that even a short error can keep
+// large values in memory, such as the certificates that a client refused.
+func Flatten(err error, targets ...error) error {
+	if err == nil {
+		return nil
+	}
+	is := slices.DeleteFunc(slices.Clone(targets), func(target error) bool { return !errors.Is(err, target) })
+	short := &brief{beginning(err.Error()), is}
+	if help := Of(err); help != "" {
+		return &hinted{short, beginning(help)}
+	}
+	return short
+}
+
+// beginning returns a copy of the beginning of a text. The copy has at most maxBrief bytes, and does not
+// keep the whole text in memory.
+func beginning(text string) string {
+	if len(text) <= maxBrief {
+		return strings.Clone(text)
+	}
+	return strings.ToValidUTF8(text[:maxBrief-len(cut)], "") + cut
+}
+
+type brief struct {
+	text string
+	is   []error
+}
+
+func (b *brief) Error() string   { return b.text }
+func (b *brief) Unwrap() []error { return b.is }

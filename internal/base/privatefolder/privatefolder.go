@@ -6,6 +6,7 @@
 package privatefolder
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -14,6 +15,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"time"
 )
 
 const (
@@ -159,4 +161,65 @@ func MakeBelow(parent, path string, log *slog.Logger) error {
 	}
 	first, _, _ := strings.Cut(below, string(filepath.Separator))
 	return Make(filepath.Join(parent, first), log)
+}
+
+// Temporary is the prefix of the names of temporary files that [Write] creates. If a process
+// is killed, such a file may remain.
+const Temporary = ".tmp-"
+
+// Write creates or replaces a file atomically, and creates the file's folder if it is
+// missing. Only the owner can read the file.
+func Write(name string, data []byte) error {
+	folder := filepath.Dir(name)
+	if err := os.MkdirAll(folder, folderMode); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(folder, Temporary)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), name)
+	}
+	if err != nil {
+		_ = os.Remove(f.Name())
+	}
+	return err
+}
+
+// ErrLocked means that another process holds a lock for too long.
+var ErrLocked = errors.New("another process has locked it")
+
+// lockInterval is the time between two attempts to lock a file.
+const lockInterval = 5 * time.Millisecond
+
+// Lock opens a file and locks it against all other callers, in this process and in others. It
+// creates the file if it is missing. It fails with [ErrLocked] if the file stays locked for the
+// given time. The lock ends when the caller closes the file, and when the process exits. Nobody
+// may remove the file, because two processes could then lock different files of the same name.
+func Lock(name string, within time.Duration) (*os.File, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), within)
+	defer cancel()
+	f, err := LockUntil(ctx, name)
+	if errors.Is(err, ErrLocked) {
+		return nil, fmt.Errorf("%s: %w for %s", name, ErrLocked, within)
+	}
+	return f, err
+}
+
+// LockUntil is like [Lock], but waits until ctx ends. It tries at least once. The error then wraps
+// [ErrLocked] and the cause of ctx.
+func LockUntil(ctx context.Context, name string) (*os.File, error) {
+	for {
+		f, err := tryLock(name)
+		if !errors.Is(err, ErrLocked) {
+			return f, err
+		}
+		select {
+		case <-time.After(lockInterval):
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%w: %w", ErrLocked, context.Cause(ctx))
+		}
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"net/http"
 	"runtime"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -11,6 +12,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/ocibridge/ocibridge/internal/base/fresh"
 )
 
 // namespace is the prefix of the names of ocibridge's own metrics.
@@ -226,3 +229,107 @@ func (m *Metrics) registerSampled() {
 		}))
 	}
 }
+
+// The types below are counters that the gateway's packages increment. Their zero values
+// count from 0. Counters survive a reload of the configuration, because the new catalog and
+// cache use the same counters.
+
+// CatalogCounters count the catalog's answers by the source of the answer.
+type CatalogCounters = fresh.Counters
+
+// ArchiveCounters count requests for archives.
+type ArchiveCounters struct {
+	// These fields count responses by the source of their bytes: the cache, a running fetch
+	// into the cache, or the registry without the cache. Redirected counts responses that
+	// sent the client to another server.
+	Cached, Fetched, Streamed, Redirected Served
+	// BrokenOff counts responses that broke off because of the registry or the cache. It
+	// does not count responses that the client aborted.
+	BrokenOff atomic.Uint64
+
+	// Hits, Joins and Misses count lookups of archives that the cache contains, is
+	// already fetching, or starts to fetch. Bypasses counts archives that the cache cannot
+	// store.
+	Hits, Joins, Misses, Bypasses atomic.Uint64
+	// Evicted and EvictedBytes count the archives that the cache removed to make room, and
+	// their bytes.
+	Evicted, EvictedBytes atomic.Uint64
+	// Damaged counts archives in the cache that did not match their digest.
+	Damaged atomic.Uint64
+}
+
+// Served counts responses and their bytes.
+type Served struct{ Answers, Bytes atomic.Uint64 }
+
+// Add counts one response with the given number of bytes.
+func (s *Served) Add(bytes int64) {
+	s.Answers.Add(1)
+	s.Bytes.Add(uint64(max(0, bytes)))
+}
+
+// VerifyCounters count indexes by the verdict on their evidence.
+type VerifyCounters struct {
+	Verified, Refused atomic.Uint64
+	Undecided         atomic.Uint64 // indexes that could not be checked because the registry failed
+	Withheld          atomic.Uint64 // packages of verified versions that are not served
+}
+
+// AccessCounters count refused requests by their reason.
+type AccessCounters struct {
+	Unknown     atomic.Uint64 // no token, or an unknown token
+	Forbidden   atomic.Uint64 // a known token without permission for the request
+	Capability  atomic.Uint64 // a link that is expired, altered or for another file
+	Unavailable atomic.Uint64 // the issuer of the token did not answer
+}
+
+// pull are the metrics of pull-through.
+type pull struct {
+	results map[string]*prometheus.CounterVec // by kind, as in pullResults
+	reached *prometheus.CounterVec
+	bytes   prometheus.Counter
+	took    prometheus.Observer
+}
+
+// pullResults contains the metric and the outcomes of each kind of result of pull-through.
+// docs/reference/operations.md explains the outcomes.
+var pullResults = map[string]struct {
+	name, help string
+	outcomes   []string
+}{
+	"verified": {"pull_versions_total", "Versions whose checksums were requested from an origin, by outcome.", []string{"verified", "refused", "failed"}},
+	"fetched": {"pull_fetches_total", "Archives that clients caused to be fetched from their origin, by outcome.",
+		[]string{"fetched", "present", "refused", "busy", "absent", "failed", "abandoned"}},
+	"stored": {"pull_pushes_total", "Versions that were to be stored in the registry after such a fetch, by outcome.", []string{"stored", "conflict", "failed"}},
+}
+
+func (p *pull) register(m *Metrics) {
+	p.results = map[string]*prometheus.CounterVec{}
+	for kind, r := range pullResults {
+		p.results[kind] = m.counters(r.name, r.help, r.outcomes, "outcome")
+	}
+	p.reached = m.counters("pull_limits_reached_total", "Archives that were not fetched because of a limit, by its name.",
+		[]string{"max_concurrent", "max_per_day", "max_spool", "max_size", "disk"}, "limit") // arguments of pull_through, and free disk space
+	p.bytes = m.counters("pull_bytes_total", "Bytes of archives that were fetched from origins.", nil).WithLabelValues()
+	p.took = m.histograms("pull_duration_seconds", "How long it took to fetch archives from their origins, until the last byte.").WithLabelValues()
+}
+
+// Pulled counts a result of pull-through. The kind of the result is "verified", "fetched"
+// or "stored". An outcome that the kind does not have counts as "failed".
+func (m *Metrics) Pulled(kind, outcome string) {
+	if !slices.Contains(pullResults[kind].outcomes, outcome) {
+		outcome = "failed"
+	}
+	m.pull.results[kind].WithLabelValues(outcome).Inc()
+}
+
+// PullDownloaded counts the bytes that an origin sent for an archive. If the download is
+// complete, PullDownloaded also counts the duration of the download.
+func (m *Metrics) PullDownloaded(bytes int64, took time.Duration, complete bool) {
+	m.pull.bytes.Add(float64(max(0, bytes)))
+	if complete {
+		m.pull.took.Observe(took.Seconds())
+	}
+}
+
+// PullLimited counts an archive that was not fetched because of a limit.
+func (m *Metrics) PullLimited(limit string) { m.pull.reached.WithLabelValues(limit).Inc() }

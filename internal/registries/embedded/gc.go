@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/opencontainers/go-digest"
@@ -127,4 +129,182 @@ func (f *storageFolder) planSweep(ctx context.Context, m *contentMarker, s *stor
 		return nil, err
 	}
 	return s.plan(reached, m.manifests), nil
+}
+
+// errUnusable means that a manifest is missing, damaged, or no manifest.
+var errUnusable = errors.New("unusable manifest")
+
+// gcManifest contains the digests in a manifest or an index.
+type gcManifest struct {
+	manifests []digest.Digest
+	blobs     []digest.Digest
+	subject   digest.Digest // "": none
+}
+
+// contentMarker finds the content that tags reach. It caches manifests, because a manifest with a given
+// digest never changes. A second scan therefore costs only the manifests that are new.
+type contentMarker struct {
+	folder    *storageFolder
+	manifests map[digest.Digest]gcManifest
+}
+
+// marks is the content that tags reach.
+type marks struct {
+	blobs     map[digest.Digest]bool            // in any repository, manifests included
+	manifests map[string]map[digest.Digest]bool // by repository
+	layers    map[string]map[digest.Digest]bool // by repository: the blobs that its manifests name
+	order     map[string][]digest.Digest        // by repository: its marked manifests
+}
+
+func newMarks() *marks {
+	return &marks{
+		blobs: map[digest.Digest]bool{}, manifests: map[string]map[digest.Digest]bool{}, layers: map[string]map[digest.Digest]bool{}, order: map[string][]digest.Digest{},
+	}
+}
+
+// mark returns what the tags in a scan reach: through indexes and manifests, and through the
+// subjects of referrers. It fails if a tag reaches a manifest that cannot be read, because the
+// content of that manifest is then unknown.
+func (m *contentMarker) mark(ctx context.Context, s *storageScan) (*marks, error) {
+	out := newMarks()
+	for _, repository := range slices.Sorted(maps.Keys(s.tags)) {
+		for _, tag := range slices.Sorted(maps.Keys(s.tags[repository])) {
+			if err := m.reachTag(ctx, s, out, repository, tag); err != nil {
+				return nil, err
+			}
+		}
+		if err := m.reachReferrers(ctx, s, out, repository); err != nil {
+			return nil, fmt.Errorf("referrers in %s: %w", repository, err)
+		}
+	}
+	return out, nil
+}
+
+// reachTag marks the manifest that a tag names, and its content.
+func (m *contentMarker) reachTag(ctx context.Context, s *storageScan, out *marks, repository, tag string) error {
+	err := m.reach(ctx, s, out, repository, s.tags[repository][tag])
+	if err == nil {
+		return nil
+	}
+	err = fmt.Errorf("%s:%s: %w", repository, tag, err)
+	if errors.Is(err, errUnusable) {
+		err = m.folder.suggestRepair(err, repository, tag)
+	}
+	return err
+}
+
+// reach marks a manifest and its content.
+func (m *contentMarker) reach(ctx context.Context, s *storageScan, out *marks, repository string, d digest.Digest) error {
+	if out.manifests[repository][d] {
+		return nil
+	}
+	manifest, err := m.read(ctx, s, d)
+	if err != nil {
+		return err
+	}
+	add(out.manifests, repository, d, true)
+	out.order[repository] = append(out.order[repository], d)
+	out.blobs[d] = true
+	for _, b := range manifest.blobs {
+		add(out.layers, repository, b, true)
+		out.blobs[b] = true
+	}
+	for _, child := range manifest.manifests {
+		if err := m.reach(ctx, s, out, repository, child); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// reachReferrers marks the referrers of the marked manifests of a repository, and their own
+// referrers.
+func (m *contentMarker) reachReferrers(ctx context.Context, s *storageScan, out *marks, repository string) error {
+	referrers := map[digest.Digest][]digest.Digest{} // by subject
+	for d := range s.revisions[repository] {
+		manifest, err := m.read(ctx, s, d)
+		if errors.Is(err, errUnusable) {
+			continue // the referrers API does not list it either
+		}
+		if err != nil {
+			return err
+		}
+		if manifest.subject != "" {
+			referrers[manifest.subject] = append(referrers[manifest.subject], d)
+		}
+	}
+	for i := 0; i < len(out.order[repository]); i++ { // reach adds to the list
+		for _, d := range referrers[out.order[repository][i]] {
+			if err := m.reach(ctx, s, out, repository, d); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// read returns the digests in a manifest. The error wraps errUnusable if the registry has no valid
+// manifest with this digest.
+func (m *contentMarker) read(ctx context.Context, s *storageScan, d digest.Digest) (gcManifest, error) {
+	if !s.blobs[d] {
+		return gcManifest{}, fmt.Errorf("%w: %s is missing", errUnusable, d)
+	}
+	if known, ok := m.manifests[d]; ok {
+		return known, nil
+	}
+	if ctx.Err() != nil {
+		return gcManifest{}, context.Cause(ctx)
+	}
+	data, err := m.folder.read(blobPath(d), manifestLimits.Bytes)
+	if errors.Is(err, fs.ErrNotExist) { // another garbage collection has deleted it
+		return gcManifest{}, fmt.Errorf("%w: %s is missing", errUnusable, d)
+	}
+	if err != nil {
+		return gcManifest{}, err
+	}
+	out, err := decodeReferences(d, data)
+	if err != nil {
+		return gcManifest{}, err
+	}
+	m.manifests[d] = out
+	return out, nil
+}
+
+func blobPath(d digest.Digest) string {
+	return "blobs/" + string(d.Algorithm()) + "/" + d.Encoded()[:2] + "/" + d.Encoded() + "/data"
+}
+
+// decodeReferences returns the digests in a manifest, an index, or another document with their
+// fields. It does not depend on the media type, so that it also knows documents of other tools.
+func decodeReferences(d digest.Digest, data []byte) (gcManifest, error) {
+	type descriptor struct {
+		Digest digest.Digest `json:"digest"`
+	}
+	var document struct {
+		Config    *descriptor  `json:"config"`
+		Layers    []descriptor `json:"layers"`
+		Blobs     []descriptor `json:"blobs"`
+		Manifests []descriptor `json:"manifests"`
+		Subject   *descriptor  `json:"subject"`
+	}
+	if digest.FromBytes(data) != d {
+		return gcManifest{}, fmt.Errorf("%w: %s is damaged", errUnusable, d)
+	}
+	if err := manifestLimits.Unmarshal(data, &document); err != nil {
+		return gcManifest{}, fmt.Errorf("%w: %s: %w", errUnusable, d, err)
+	}
+	var out gcManifest
+	if document.Config != nil {
+		document.Blobs = append(document.Blobs, *document.Config)
+	}
+	for _, b := range append(document.Blobs, document.Layers...) {
+		out.blobs = append(out.blobs, b.Digest)
+	}
+	for _, c := range document.Manifests {
+		out.manifests = append(out.manifests, c.Digest)
+	}
+	if document.Subject != nil {
+		out.subject = document.Subject.Digest
+	}
+	return out, nil
 }

@@ -3,7 +3,42 @@ package files
 import (
 	"os"
 	"syscall"
+
+	"golang.org/x/sys/windows"
 )
+
+// sameFileSystem returns true, because the folders above a folder are on its drive. Mounted folders
+// are rare, and their files are checked by isOwn all the same.
+func sameFileSystem(_, _ os.FileInfo) bool { return true }
+
+func isOwn(name string, _ os.FileInfo) (bool, error) {
+	sd, err := windows.GetNamedSecurityInfo(name, windows.SE_FILE_OBJECT, windows.OWNER_SECURITY_INFORMATION)
+	if err != nil {
+		return false, err
+	}
+	owner, _, err := sd.Owner()
+	if err != nil {
+		return false, err
+	}
+	user, err := windows.GetCurrentProcessToken().GetTokenUser()
+	if err != nil {
+		return false, err
+	}
+	return owner.Equals(user.User.Sid) || owner.IsWellKnown(windows.WinBuiltinAdministratorsSid) || owner.IsWellKnown(windows.WinLocalSystemSid), nil
+}
+
+// Free returns how many bytes are free for this user on the disk of a folder.
+func Free(folder string) (int64, error) {
+	name, err := windows.UTF16PtrFromString(folder)
+	if err != nil {
+		return 0, err
+	}
+	var free uint64
+	if err := windows.GetDiskFreeSpaceEx(name, &free, nil, nil); err != nil {
+		return 0, err
+	}
+	return int64(free), nil
+}
 
 // CreateNew creates a file that only this user can read. It fails if the file exists. The file can be renamed and removed
 // while it is open, as on other systems.

@@ -1,13 +1,60 @@
 package hint
 
 import (
+	"fmt"
 	"regexp"
 	"slices"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
+	"github.com/agext/levenshtein"
 	"github.com/mitchellh/go-wordwrap"
 )
+
+// OneLine returns a message as one line that is safe to print. It replaces each run of
+// spaces, line breaks and control characters with one space. The reason is that a message
+// can contain text from a server, and that a terminal obeys control characters.
+func OneLine(s string) string {
+	return strings.Join(strings.Fields(strings.Map(Printable, s)), " ")
+}
+
+// Printable is the mapping, for [strings.Map] and [bytes.Map], of a text of several lines to one that is
+// safe to print. It replaces all characters that are not printable with spaces, except for line feeds and
+// tabs. Those are control characters (C0 and C1), marks that change the direction of text, and other
+// invisible characters.
+func Printable(r rune) rune {
+	if r == '\n' || r == '\t' || unicode.IsPrint(r) {
+		return r
+	}
+	return ' '
+}
+
+// Count returns a number with its noun, such as "1 version" and "2 versions".
+func Count(n int, thing string) string {
+	if n != 1 {
+		thing += "s"
+	}
+	return fmt.Sprintf("%d %s", n, thing)
+}
+
+// Nearest returns the element of names that name is probably a misspelling of: the one with the smallest edit
+// distance to name. It returns "" if this distance is more than two, or more than half of the length of name.
+func Nearest(name string, names []string) string {
+	best, least := "", 3
+	if len(name) > maxName {
+		return ""
+	}
+	for _, n := range names {
+		if d := levenshtein.Distance(name, n, nil); d < least && 2*d <= len(name) {
+			best, least = n, d
+		}
+	}
+	return best
+}
+
+// maxName is the maximum length in bytes of a name for which Nearest searches.
+const maxName = 64
 
 // minWrapped is the minimum width of wrapped lines. Narrower terminals break the lines themselves.
 const minWrapped = 16
