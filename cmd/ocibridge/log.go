@@ -30,7 +30,6 @@ type logBuffer struct {
 	lines bytes.Buffer
 }
 
-// Write implements [io.Writer].
 func (b *logBuffer) Write(line []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -67,7 +66,6 @@ type flushing struct {
 	buffer *logBuffer
 }
 
-// Handle implements [slog.Handler].
 func (h flushing) Handle(ctx context.Context, r slog.Record) error {
 	err := h.Handler.Handle(ctx, r)
 	if err == nil && r.Level > slog.LevelInfo {
@@ -76,12 +74,10 @@ func (h flushing) Handle(ctx context.Context, r slog.Record) error {
 	return err
 }
 
-// WithAttrs implements [slog.Handler].
 func (h flushing) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return flushing{h.Handler.WithAttrs(attrs), h.buffer}
 }
 
-// WithGroup implements [slog.Handler].
 func (h flushing) WithGroup(name string) slog.Handler {
 	return flushing{h.Handler.WithGroup(name), h.buffer}
 }
@@ -137,12 +133,10 @@ type errorHandler struct {
 	attrs []slog.Attr
 }
 
-// Enabled implements [slog.Handler].
 func (h errorHandler) Enabled(_ context.Context, level slog.Level) bool {
 	return level >= slog.LevelWarn
 }
 
-// Handle implements [slog.Handler].
 func (h errorHandler) Handle(_ context.Context, r slog.Record) error {
 	attrs := slices.Clone(h.attrs)
 	r.Attrs(func(a slog.Attr) bool { attrs = append(attrs, a); return true })
@@ -154,7 +148,6 @@ func (h errorHandler) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// WithAttrs implements [slog.Handler].
 func (h errorHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return errorHandler{h.add, slices.Concat(h.attrs, attrs)}
 }

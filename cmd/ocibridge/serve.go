@@ -176,7 +176,6 @@ func setCache(cmd *cobra.Command, g *config.Gateway, off bool) {
 // warnings is an [io.Writer] for the warnings of a running command. It logs each warning.
 type warnings struct{ log *slog.Logger }
 
-// Write implements [io.Writer].
 func (w warnings) Write(p []byte) (int, error) {
 	w.log.Warn(hint.OneLine(strings.TrimPrefix(string(p), "warning: ")))
 	return len(p), nil

@@ -317,7 +317,6 @@ func newOrders(ended context.Context, transport http.RoundTripper) *orders {
 	return &orders{transport, ended, known}
 }
 
-// RoundTrip implements [http.RoundTripper].
 func (o *orders) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err := o.ended.Err(); err != nil {
 		return nil, err

@@ -295,13 +295,11 @@ type recordingWriter struct {
 	body  bytes.Buffer
 }
 
-// WriteHeader implements [http.ResponseWriter].
 func (w *recordingWriter) WriteHeader(code int) {
 	w.code = code
 	w.ResponseWriter.WriteHeader(code)
 }
 
-// Write implements [http.ResponseWriter].
 func (w *recordingWriter) Write(p []byte) (int, error) {
 	if w.keeps = w.keeps && w.body.Len()+len(p) <= maxRecorded; w.keeps {
 		w.body.Write(p)

@@ -187,7 +187,6 @@ type live struct {
 	closing sync.WaitGroup       // counts the sites that are not closed yet
 }
 
-// ServeHTTP implements [http.Handler].
 func (l *live) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s := l.begin()
 	if s == nil {

@@ -1,13 +1,11 @@
-// Package document limits the memory and the processor time that the JSON documents of other
-// parties take. It also joins JSON objects of our own.
+// Package document limits the memory and the processor time that the JSON documents of other parties take. It also joins
+// JSON objects of our own.
 //
-// encoding/json can decode the three bytes "{}," to a struct of more than a hundred bytes. Therefore a limit on
-// the size of a document does not limit the memory. This package counts the values of a document before it
-// decodes the document. The count takes one pass and allocates nothing. A document that exceeds a limit leads
-// to an error, and is never truncated.
+// encoding/json can decode the three bytes "{}," to a struct of more than a hundred bytes. Therefore a limit on the size of
+// a document does not limit the memory. This package counts the values of a document before it decodes the document, in
+// one pass that allocates nothing. A document that exceeds a limit leads to an error, and is never truncated.
 //
-// Documents from a network also share two budgets of the process. The first budget is for the bytes of the
-// documents, and the second is for the decoded values.
+// Documents from a network also share two budgets of the process: for their bytes, and for the decoded values.
 package document
 
 import (
@@ -33,8 +31,7 @@ type Limits struct {
 	Elements int
 }
 
-// maxDepth is the smallest number of nested arrays and objects that is too large. The documents of the
-// protocols have six levels.
+// maxDepth is the smallest number of nested arrays and objects that is too large. The protocols' documents have six levels.
 const maxDepth = 64
 
 // ErrTooLarge means that a document exceeds one of its limits.
@@ -45,19 +42,19 @@ func tooLarge(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrTooLarge, fmt.Sprintf(format, args...))
 }
 
-// errNotUTF8 means that a document is not valid UTF-8, which JSON requires (RFC 8259,
-// section 8.1). encoding/json would replace each invalid byte with three bytes.
+// errNotUTF8 means that a document is not valid UTF-8, which JSON requires (RFC 8259, section 8.1). encoding/json would
+// replace each invalid byte with three bytes.
 var errNotUTF8 = errors.New("the document is not UTF-8")
 
-// Check counts the bytes and values of a document. If a limit is exceeded, the error wraps [ErrTooLarge]. A
-// document that is not UTF-8 is an error, too. Check does not check the syntax, so it may accept invalid JSON.
+// Check counts the bytes and values of a document. If a limit is exceeded, the error wraps [ErrTooLarge]. A document that
+// is not UTF-8 is an error, too. The syntax is not checked.
 func (l Limits) Check(data []byte) error {
 	_, err := l.count(data)
 	return err
 }
 
-// count returns an upper bound for the number of values within the outermost value. It counts the first value
-// of an array or object at the opening bracket, and each further value at the comma before that value.
+// count returns an upper bound for the number of values within the outermost value. It counts the first value of an array
+// or object at the opening bracket, and each further value at the comma before it.
 func (l Limits) count(data []byte) (values int, err error) {
 	if int64(len(data)) > l.Bytes {
 		return 0, tooLarge("it has more than %d bytes", l.Bytes)
@@ -96,8 +93,8 @@ func (l Limits) count(data []byte) (values int, err error) {
 	return values, nil
 }
 
-// maxErrorText is the maximum length of an error of encoding/json, in characters. Such an error quotes a number
-// that is too large for its Go type, even if the number has millions of digits.
+// maxErrorText is the maximum length of an error of encoding/json, in characters. Such an error quotes a number that is too
+// large for its Go type, even if it has millions of digits.
 const maxErrorText = 200
 
 // unmarshal decodes a document that is within its limits, and truncates long errors.
@@ -109,8 +106,8 @@ func unmarshal(data []byte, out any) error {
 	return err
 }
 
-// Unmarshal decodes a document that is already in memory. It returns the error of [Limits.Check], in which case
-// out is unchanged. Otherwise it returns the error of encoding/json, truncated if necessary.
+// Unmarshal decodes a document that is already in memory. It returns the error of [Limits.Check], in which case out is
+// unchanged, or the error of encoding/json, truncated if necessary.
 func (l Limits) Unmarshal(data []byte, out any) error {
 	if err := l.Check(data); err != nil {
 		return err
@@ -131,20 +128,17 @@ func ReadAll(r io.Reader, limit int64) ([]byte, error) {
 }
 
 const (
-	// readBudget is the maximum number of bytes of all open documents together. The first freeBytes bytes of
-	// each document do not count. A slow origin holds its share for a long time. Therefore a read does not wait
-	// for its share, but fails if the budget is used up.
+	// readBudget is the maximum number of bytes of all open documents together, without the first freeBytes of each. A slow
+	// origin holds its share for a long time. Therefore a read does not wait for its share, but fails without one.
 	readBudget = 256 << 20
-	// freeBytes is the maximum size in bytes of a document's buffer that needs no share of readBudget. Most
-	// documents are smaller, so they can be read even if the budget is used up.
+	// freeBytes is the maximum size in bytes of a document's buffer that needs no share of readBudget. Most documents are
+	// smaller, so they can be read even if the budget is used up.
 	freeBytes = 256 << 10
-	// firstRead is the initial size of a document's buffer.
-	firstRead = 32 << 10
-	// decodeBudget is the maximum memory in bytes for the values of all decoded documents together. A document
-	// is decoded in well under a second, so other documents wait for their share.
+	firstRead = 32 << 10 // the initial size of a document's buffer
+	// decodeBudget is the maximum memory in bytes for the values of all decoded documents together. A document is decoded
+	// in well under a second, so other documents wait for their share.
 	decodeBudget = 64 << 20
-	// bytesPerValue is the maximum memory in bytes of a decoded value in the documents that
-	// are read by [Read]. The growth of slices is included.
+	// bytesPerValue is the maximum memory in bytes of a value of a [Document], with the growth of slices.
 	bytesPerValue = 96
 )
 
@@ -161,14 +155,13 @@ const RetryAfter = 10 * time.Second
 
 // Document is a document in memory. It holds its shares of the two budgets until it is closed.
 type Document struct {
-	limits  Limits
-	data    []byte
-	read    int64 // this document's share of readBudget
-	decoded int64 // this document's share of decodeBudget
+	limits        Limits
+	data          []byte
+	read, decoded int64 // this document's shares of readBudget and decodeBudget
 }
 
-// Read reads a whole document. The error wraps [ErrTooLarge] if the document has too many bytes, or is
-// [ErrBusy] or the error of r. The caller closes the document.
+// Read reads a whole document. The error wraps [ErrTooLarge] if the document has too many bytes, or is [ErrBusy] or the
+// error of r. The caller closes the document.
 func Read(r io.Reader, l Limits) (*Document, error) {
 	d := &Document{limits: l}
 	for {
@@ -193,8 +186,7 @@ func Read(r io.Reader, l Limits) (*Document, error) {
 	}
 }
 
-// grow doubles the buffer, to at most one byte more than the limit. If a document fills this byte, it exceeds
-// the limit.
+// grow doubles the buffer, to at most one byte more than the limit. A document that fills this byte exceeds the limit.
 func (d *Document) grow() error {
 	size := min(max(firstRead, 2*int64(cap(d.data))), d.limits.Bytes+1)
 	charged := max(0, size-freeBytes)
@@ -206,9 +198,9 @@ func (d *Document) grow() error {
 	return nil
 }
 
-// Decode waits for a share of the decode budget, and then decodes the document into out. It returns the error
-// of [Limits.Check], of ctx, or of encoding/json. The caller copies the parts of out that it needs, drops out,
-// and then closes the document.
+// Decode waits for a share of the decode budget, and then decodes the document into out. It returns the error of
+// [Limits.Check], of ctx, or of encoding/json. The caller copies the parts of out that it needs, drops out, and then closes
+// the document.
 func (d *Document) Decode(ctx context.Context, out any) error {
 	values, err := d.limits.count(d.data)
 	if err != nil {
@@ -229,8 +221,7 @@ func (d *Document) Close() {
 	d.data, d.read, d.decoded = nil, 0, 0
 }
 
-// Join encodes the parts, which are JSON objects, as one object with the members of all of them. It escapes nothing
-// for HTML.
+// Join encodes the parts, which are JSON objects, as one object with the members of all. It escapes nothing for HTML.
 func Join(parts ...any) ([]byte, error) {
 	out := []byte("{")
 	for _, part := range parts {

@@ -1,6 +1,7 @@
 package files
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"fmt"
@@ -30,8 +31,7 @@ func (s *Snapshot) ReadFile(name string) ([]byte, error) {
 	return b, err
 }
 
-// ReadGiven reads a file as [ReadGiven] does. It does not record pipes and devices, because
-// they cannot be read twice.
+// ReadGiven reads a file as [ReadGiven] does. It does not record pipes and devices: they cannot be read twice.
 func (s *Snapshot) ReadGiven(ctx context.Context, name string) ([]byte, error) {
 	b, err := ReadGiven(ctx, name)
 	if info, serr := os.Stat(name); serr != nil || info.Mode().IsRegular() || info.IsDir() || isNull(name, info) {
@@ -66,9 +66,8 @@ func (s *Snapshot) note(name string, sum [sha256.Size]byte) {
 	s.sums[name] = sum
 }
 
-// Changed reads all recorded files and folders again. It returns the sorted names of the
-// changed files and folders, and a digest of the changes. The name of a folder ends in a
-// slash. The same changes have the same digest.
+// Changed reads all recorded files and folders again. It returns the sorted names of those that have changed, and a digest
+// of the changes. The name of a folder ends in a slash.
 func (s *Snapshot) Changed() (names []string, digest [sha256.Size]byte) {
 	s.mu.Lock()
 	before := maps.Clone(s.sums)
@@ -108,9 +107,8 @@ func sumOfDir(entries []fs.DirEntry, err error) [sha256.Size]byte {
 // Interval is the minimum time between two checks of the same files.
 const Interval = time.Second
 
-// Watched is a value that is compiled from files, and compiled again when the files change. Watched keeps the last
-// valid value while the files are invalid. Files may be invalid for a short time, because users replace a certificate
-// and its key one after the other.
+// Watched is a value that is compiled from files, and compiled again when the files change. It keeps the last valid value
+// while the files are invalid: users replace a certificate and its key one after the other.
 type Watched[T any] struct {
 	names   []string
 	compile func(contents [][]byte) (T, error)
@@ -123,15 +121,14 @@ type Watched[T any] struct {
 	seen   *Snapshot // the last contents of the files; nil before the first read
 }
 
-// Watch reads the files and compiles the first value from their contents. It returns an
-// error if a file cannot be read or the value cannot be compiled.
+// Watch reads the files, and compiles the first value from their contents.
 func Watch[T any](log *slog.Logger, compile func(contents [][]byte) (T, error), names ...string) (*Watched[T], error) {
 	w := &Watched[T]{names: names, compile: compile, log: log}
 	return w, w.look()
 }
 
-// Get returns the current value. It first checks whether the files have changed. It skips the check if the last check
-// was less than [Interval] ago, or if another goroutine is checking the files.
+// Get returns the current value. It first checks whether the files have changed, unless the last check was less than
+// [Interval] ago, or another goroutine is checking them.
 func (w *Watched[T]) Get() T {
 	if w.mu.TryLock() {
 		defer w.mu.Unlock()
@@ -142,8 +139,7 @@ func (w *Watched[T]) Get() T {
 	return *w.current.Load()
 }
 
-// follow compiles the value again if the files have changed. It logs the change, and logs
-// an error if the new contents are invalid.
+// follow compiles the value again if the files have changed.
 func (w *Watched[T]) follow() {
 	w.looked = time.Now()
 	if changed, _ := w.seen.Changed(); len(changed) == 0 {
@@ -157,17 +153,14 @@ func (w *Watched[T]) follow() {
 	w.log.Info("files have changed and are in force", "files", files)
 }
 
-// look reads the files, compiles the value and stores it as the current value. It keeps the
-// current value if there is an error.
+// look reads the files, and compiles the value. After an error, the current value stays.
 func (w *Watched[T]) look() error {
 	w.looked, w.seen = time.Now(), &Snapshot{}
 	var contents [][]byte
 	var failed error
 	for _, name := range w.names {
 		b, err := w.seen.ReadFile(name)
-		if err != nil && failed == nil {
-			failed = err
-		}
+		failed = cmp.Or(failed, err)
 		contents = append(contents, b)
 	}
 	if failed != nil {

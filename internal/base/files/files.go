@@ -22,13 +22,14 @@ import (
 )
 
 const (
-	// MaxSize is the maximum size in bytes of a file that [Read] accepts. The parsers of files have
-	// lower limits.
+	// MaxSize is the maximum size in bytes of a file that [Read] accepts. The parsers of files have lower limits.
 	MaxSize = 4 << 20
-	// PipeTimeout limits how long the content of a pipe is waited for. A person may have to enter a
-	// password for the command that writes it.
+	// PipeTimeout is the longest wait for the content of a pipe. The command that writes it may ask a person for a password.
 	PipeTimeout = time.Minute
 )
+
+// ErrLocked means that another process has locked a file.
+var ErrLocked = errors.New("another process has locked it")
 
 // Read reads a regular file, or the null device. It returns an error if the file has more than [MaxSize] bytes.
 func Read(name string) ([]byte, error) {

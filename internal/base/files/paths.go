@@ -8,9 +8,7 @@ import (
 	"strings"
 )
 
-// Paths is the name of an operating system, as in runtime.GOOS. Its methods handle the
-// paths of that system. Package filepath handles only the paths of the system on which the
-// program runs.
+// Paths is the name of an operating system, as in runtime.GOOS. Its methods handle the paths of that system.
 type Paths string
 
 func (p Paths) separators() string {
@@ -20,8 +18,7 @@ func (p Paths) separators() string {
 	return "/"
 }
 
-// Join joins path elements with the separator of the operating system. It removes
-// separators at the end of all elements but the last, and modifies elem.
+// Join joins path elements. It removes separators at the end of all elements but the last, and modifies elem.
 func (p Paths) Join(elem ...string) string {
 	for i := range elem[:len(elem)-1] {
 		elem[i] = strings.TrimRight(elem[i], p.separators())
@@ -37,8 +34,7 @@ func (p Paths) IsAbs(path string) bool {
 	return path != "" && strings.ContainsRune(p.separators(), rune(path[0]))
 }
 
-// RelativeTo resolves a path relative to the folder that contains the file. It returns an
-// absolute or empty path unchanged.
+// RelativeTo resolves a path relative to the folder of a file. It returns an absolute or empty path unchanged.
 func (p Paths) RelativeTo(file, path string) string {
 	if path == "" || p.IsAbs(path) {
 		return path
@@ -46,19 +42,17 @@ func (p Paths) RelativeTo(file, path string) string {
 	return file[:strings.LastIndexAny(file, p.separators())+1] + path
 }
 
-// Cause returns the error that the [fs.PathError] in err wraps, without the operation and
-// the path. It returns err if err wraps no [fs.PathError].
+// Cause returns the error that the [fs.PathError] in err wraps, without the operation and the path, or else err.
 func Cause(err error) error {
-	var perr *fs.PathError
-	if errors.As(err, &perr) {
+	if perr, ok := errors.AsType[*fs.PathError](err); ok {
 		return perr.Err
 	}
 	return err
 }
 
-// Above returns the folders above dir, nearest first, as paths with "..". Like git's search for a
-// repository, it ends at the root of the Git repository that contains dir, where another file system
-// begins, or below a folder that this user may not search. It returns nil if dir is such a root.
+// Above returns the folders above dir, nearest first, as paths with "..". Like git's search for a repository, it ends at
+// the root of the Git repository that contains dir, where another file system begins, or below a folder that this user
+// may not search.
 func Above(dir string) []string {
 	var out []string
 	at, err := os.Stat(dir)

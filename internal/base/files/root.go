@@ -22,7 +22,6 @@ func MakeRoot(dir string) (*os.Root, error) {
 }
 
 // OpenRegular opens a regular file in a folder, and returns the file and its size in bytes.
-// It returns an error for any other kind of file.
 func OpenRegular(root *os.Root, name string) (*os.File, int64, error) {
 	f, err := root.OpenFile(name, os.O_RDONLY|nonBlocking, 0)
 	if err != nil {
@@ -42,10 +41,9 @@ func OpenRegular(root *os.Root, name string) (*os.File, int64, error) {
 // temporary is the prefix of the temporary files of [Replace].
 const temporary = ".ocibridge-"
 
-// Replace creates or replaces a file in a folder atomically. It writes body to a temporary
-// file, calls check, and renames the temporary file. If check returns an error, Replace
-// returns this error and leaves the existing file unchanged. A nil check means no check.
-// [SweepTemporary] removes the temporary file of a process that was killed.
+// Replace creates or replaces a file in a folder atomically. It writes body to a temporary file, calls check unless it is
+// nil, and renames the temporary file. After an error of check, the existing file is unchanged. [SweepTemporary] removes
+// the temporary file of a process that was killed.
 func Replace(root *os.Root, name string, body io.Reader, check func() error) error {
 	f, temp, err := createTemporary(root, path.Dir(name))
 	if err != nil {
@@ -67,8 +65,7 @@ func Replace(root *os.Root, name string, body io.Reader, check func() error) err
 	return errors.Join(err, f.Close())
 }
 
-// createTemporary creates and locks a temporary file in a folder. Some file systems have no locks. There, nobody removes
-// the file either.
+// createTemporary creates and locks a temporary file in a folder. On a file system without locks, nobody removes it either.
 func createTemporary(root *os.Root, dir string) (*os.File, string, error) {
 	for range 3 {
 		temp := path.Join(dir, temporary+rand.Text())

@@ -3,6 +3,7 @@
 package files
 
 import (
+	"errors"
 	"os"
 	"syscall"
 
@@ -43,6 +44,26 @@ func CreateNew(name string) (*os.File, error) {
 
 // Lock locks a file of [CreateNew] until the file is closed. It fails if the file is locked.
 func Lock(f *os.File) error { return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) }
+
+// OpenLocked opens a file, creates it if it is missing, and locks it until it is closed. It fails with [ErrLocked] if
+// another caller has locked the file.
+func OpenLocked(name string) (*os.File, error) {
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err = Lock(f); err == nil {
+		return f, nil
+	}
+	f.Close()
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		return nil, ErrLocked
+	}
+	return nil, &os.PathError{Op: "lock", Path: name, Err: err}
+}
+
+// IsFull reports whether err means that a disk or the user's quota is full.
+func IsFull(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }
 
 // IsAbandoned reports whether no process has locked a file.
 func IsAbandoned(name string) bool {

@@ -1,6 +1,7 @@
 package files
 
 import (
+	"errors"
 	"os"
 	"syscall"
 
@@ -53,6 +54,23 @@ func CreateNew(name string) (*os.File, error) {
 
 // Lock does nothing, because an open file counts as locked on Windows.
 func Lock(*os.File) error { return nil }
+
+// OpenLocked opens a file, and creates it if it is missing. It fails with [ErrLocked] if another caller has it open.
+func OpenLocked(name string) (*os.File, error) {
+	h, err := openHandle(name, syscall.GENERIC_READ|syscall.GENERIC_WRITE, 0, syscall.OPEN_ALWAYS)
+	switch {
+	case errors.Is(err, windows.ERROR_SHARING_VIOLATION):
+		return nil, ErrLocked
+	case err != nil:
+		return nil, &os.PathError{Op: "lock", Path: name, Err: err}
+	}
+	return os.NewFile(uintptr(h), name), nil
+}
+
+// IsFull reports whether err means that a disk is full.
+func IsFull(err error) bool {
+	return errors.Is(err, windows.ERROR_DISK_FULL) || errors.Is(err, windows.ERROR_HANDLE_DISK_FULL)
+}
 
 // IsAbandoned reports whether no process has a file open.
 func IsAbandoned(name string) bool {

@@ -1,17 +1,15 @@
 // Package fill provides a file that one writer fills while many readers read it.
 //
-// The writer begins a [File] with a [Storage], appends bytes, verifies the written bytes,
-// and finishes the file. Readers wait for bytes that have not been written yet.
+// The writer begins a [File] with a [Storage], appends bytes, verifies the written bytes, and finishes the file. Readers
+// wait for bytes that have not been written yet.
 //
 // Invariants:
 //
-//   - Readers do not get the last written byte before the writer has verified the content.
-//     A client that has received the whole file can therefore rely on its content.
-//   - If the writer fails, all readers fail with the writer's error, and no reader can
-//     open the file any more.
-//   - The file closes its storage exactly once, after the writer and the last reader have
-//     left. If the content is verified, the storage stays open for [Options.Linger]
-//     longer, so that another reader can open the file.
+//   - Readers do not get the last written byte before the writer has verified the content. A client that has received the
+//     whole file can therefore rely on its content.
+//   - If the writer fails, all readers fail with the writer's error, and no reader can open the file any more.
+//   - The file closes its storage exactly once, after the writer and the last reader have left. If the content is verified,
+//     the storage stays open for [Options.Linger] longer, so that another reader can open the file.
 //   - A writer without readers is cancelled after [Options.Abandon].
 package fill
 
@@ -33,8 +31,7 @@ type TooLongError struct{ Limit int64 }
 // Error implements error.
 func (e *TooLongError) Error() string { return fmt.Sprintf("more than %d bytes", e.Limit) }
 
-// StorageError is an error of the file's storage. Errors of the writer's source are other
-// errors.
+// StorageError is an error of the file's storage, and not of the writer's source.
 type StorageError struct{ Err error }
 
 // Error implements error.
@@ -52,16 +49,13 @@ type Storage interface {
 
 // Options configure a [File].
 type Options struct {
-	// Cancel cancels the writer. If Cancel is nil, a writer without readers is not
-	// cancelled.
+	// Cancel cancels the writer. If Cancel is nil, a writer without readers is not cancelled.
 	Cancel func()
 	// Abandon is how long the writer continues after the last reader has left.
 	Abandon time.Duration
-	// Linger is how long a verified file stays open after its last user has left. Another
-	// reader can open it during that time.
+	// Linger is how long a verified file stays open for another reader after its last user has left.
 	Linger time.Duration
-	// Limit is the maximum length in bytes of a file whose size is unknown; 0 means no
-	// maximum.
+	// Limit is the maximum length in bytes of a file whose size is unknown; 0 means no maximum.
 	Limit int64
 	// Closed is called once, after the last user has left and the storage is closed.
 	Closed func()
@@ -88,9 +82,8 @@ func (s State) readable() int64 {
 // finished reports whether the writer has verified the file, or has failed.
 func (s State) finished() bool { return s.Verified || s.Err != nil }
 
-// File is a file that one writer fills while many readers read it. Its methods are
-// safe for concurrent use, but only the writer may call Begin, Load, Write, Fill, Finish
-// and Close.
+// File is a file that one writer fills while many readers read it. Its methods are safe for concurrent use, but only the
+// writer may call Begin, Load, Write, Fill, Finish and Close.
 type File struct {
 	o Options
 
@@ -113,8 +106,8 @@ func (f *File) State() State {
 	return f.state
 }
 
-// Wait waits until condition is true for the file's state, and returns that state. It
-// returns an error if the writer fails or ctx ends first.
+// Wait waits until condition is true for the file's state, and returns that state. It fails if the writer fails or ctx
+// ends first.
 func (f *File) Wait(ctx context.Context, condition func(State) bool) (State, error) {
 	for {
 		f.mu.Lock()
@@ -148,23 +141,21 @@ func (f *File) Verified(ctx context.Context) error {
 	return err
 }
 
-// Size returns the size of the file in bytes. It waits until the writer has announced the
-// size or verified the content.
+// Size returns the size of the file in bytes, once the writer has announced it or verified the content.
 func (f *File) Size(ctx context.Context) (int64, error) {
 	s, err := f.Wait(ctx, func(s State) bool { return s.Size >= 0 })
 	return s.Size, err
 }
 
-// Content returns the bytes that have been written so far, whether or not they are
-// verified. The caller must be the writer, or must have an open reader.
+// Content returns the bytes that have been written so far, whether or not they are verified. The caller must be the
+// writer, or must have an open reader.
 func (f *File) Content() *io.SectionReader {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return io.NewSectionReader(f.storage, 0, f.state.Written)
 }
 
-// Retire prevents further readers from opening the file. The file closes as soon as its
-// users have left.
+// Retire prevents further readers from opening the file. The file closes as soon as its users have left.
 func (f *File) Retire() {
 	f.mu.Lock()
 	defer f.unlock()
@@ -197,8 +188,8 @@ func (f *File) leave() {
 	}
 }
 
-// after calls do once the duration d has passed, unless a reader opens the file before
-// that. The caller holds mu, and do is called with mu held.
+// after calls do once d has passed, unless a reader opens the file before that. The caller holds mu, and do is called with
+// mu held.
 func (f *File) after(d time.Duration, do func()) {
 	if d <= 0 {
 		do()
@@ -240,8 +231,7 @@ func (f *File) end() {
 	}
 }
 
-// unlock releases mu. If the file is closed, it then calls Options.Closed, unless an
-// earlier call has done so.
+// unlock releases mu. If the file is closed, it then calls Options.Closed, unless an earlier call has done so.
 func (f *File) unlock() {
 	var report func()
 	if f.closed {

@@ -7,9 +7,8 @@ import (
 	"sync"
 )
 
-// Reader reads a [File] and waits for bytes that are not readable yet. The file stays
-// open until the reader is closed. One goroutine at a time may read and seek; ReadAt and
-// Close may be called at any time.
+// Reader reads a [File] and waits for bytes that are not readable yet. The file stays open until the reader is closed. One
+// goroutine at a time may read and seek; ReadAt and Close may be called at any time.
 type Reader struct {
 	ctx    context.Context // ends the waits; it is a field because Read takes no context
 	file   *File
@@ -17,8 +16,8 @@ type Reader struct {
 	close  sync.Once
 }
 
-// Open returns a reader. When ctx ends, the reader stops waiting for bytes. The result
-// is false if the file has failed, was retired or is closed.
+// Open returns a reader. When ctx ends, the reader stops waiting for bytes. The result is false if the file has failed,
+// was retired or is closed.
 func (f *File) Open(ctx context.Context) (*Reader, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

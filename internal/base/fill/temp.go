@@ -8,9 +8,8 @@ type Temp struct {
 	name string // "" if the file has no name
 }
 
-// NewTemp creates a temporary file in dir, or in the system's temporary folder if dir is
-// "". The pattern has the syntax of [os.CreateTemp]. The file keeps its name only on
-// systems that require one.
+// NewTemp creates a temporary file in dir, or in the system's temporary folder if dir is "". The pattern has the syntax of
+// [os.CreateTemp]. The file keeps its name only on systems that require one.
 func NewTemp(dir, pattern string) (*Temp, error) {
 	if dir == "" {
 		dir = os.TempDir()

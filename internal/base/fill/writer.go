@@ -10,8 +10,7 @@ const Buffer = 64 << 10
 
 var buffers = sync.Pool{New: func() any { return new([Buffer]byte) }}
 
-// Begin sets the storage of the file and announces the file's size in bytes. A size of -1
-// means that the size is unknown. The file closes the storage.
+// Begin sets the storage of the file, which the file closes, and announces its size in bytes. -1 means unknown.
 func (f *File) Begin(storage Storage, size int64) {
 	f.change(func() {
 		f.storage = storage
@@ -19,8 +18,7 @@ func (f *File) Begin(storage Storage, size int64) {
 	})
 }
 
-// Load begins and finishes the file with a storage that holds verified content of size
-// bytes.
+// Load begins and finishes the file with a storage that holds verified content of size bytes.
 func (f *File) Load(storage Storage, size int64) {
 	f.change(func() {
 		f.storage = storage
@@ -28,8 +26,8 @@ func (f *File) Load(storage Storage, size int64) {
 	})
 }
 
-// Write appends to the file. It writes nothing and returns a [*TooLongError] if the file
-// would exceed its announced size or [Options.Limit]. Any other error is a [*StorageError].
+// Write appends to the file. It writes nothing and returns a [*TooLongError] if the file would exceed its announced size
+// or [Options.Limit]. Any other error is a [*StorageError].
 func (f *File) Write(p []byte) (int, error) {
 	s := f.State()
 	limit := s.Size
@@ -46,9 +44,8 @@ func (f *File) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Fill appends all bytes of a source. It fails with a [*TooLongError], a [*StorageError],
-// [io.ErrUnexpectedEOF] if the source has fewer bytes than announced, or an error of the
-// source.
+// Fill appends all bytes of a source. It fails with a [*TooLongError], a [*StorageError], [io.ErrUnexpectedEOF] if the
+// source has fewer bytes than announced, or an error of the source.
 func (f *File) Fill(source io.Reader) error {
 	buf := buffers.Get().(*[Buffer]byte)
 	defer buffers.Put(buf)
@@ -60,8 +57,7 @@ func (f *File) Fill(source io.Reader) error {
 	return err
 }
 
-// Finish declares the content verified if err is nil, and fails the file with err
-// otherwise. Only the first call has an effect.
+// Finish declares the content verified if err is nil, and else fails the file. Only the first call has an effect.
 func (f *File) Finish(err error) {
 	f.change(func() {
 		switch {

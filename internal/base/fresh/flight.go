@@ -14,8 +14,7 @@ type failure struct {
 	at  time.Time
 }
 
-// entry returns the entry of a key, and pins it. On the first use of the entry, it loads
-// the saved answer. The caller releases the entry.
+// entry returns the entry of a key, and pins it. Its first use loads the saved answer. The caller releases the entry.
 func (c *Cache[K, V]) entry(key K) *entry[K, V] {
 	e := c.entries.acquire(key)
 	if c.o.Load != nil {
@@ -59,9 +58,8 @@ func (c *Cache[K, V]) sinceFailure(e *entry[K, V], now time.Time) time.Duration 
 	return now.Sub(last)
 }
 
-// wait waits for the source's answer, which follows the last one that the caller has seen. If there is a stale answer,
-// it waits for at most [Options].Patience, and then returns the stale answer. It also returns the counter for the
-// outcome.
+// wait waits for the source's answer, which follows the last one that the caller has seen. If there is a stale answer, it
+// waits for at most [Options].Patience, and then returns that. It also returns the counter for the outcome.
 func (c *Cache[K, V]) wait(ctx context.Context, e *entry[K, V], last, stale *Answer[V]) (*Answer[V], *atomic.Uint64, error) {
 	n := c.o.Counters
 	if f := e.failure.Load(); stale == nil && f != nil && time.Since(f.at) < c.o.FailureTTL {
@@ -113,8 +111,7 @@ func (c *Cache[K, V]) refresh(e *entry[K, V], last *Answer[V]) {
 	}()
 }
 
-// begin adds a task, for which Close waits. If the cache is closed, it adds nothing and
-// returns false.
+// begin adds a task, for which Close waits. It returns false if the cache is closed.
 func (c *Cache[K, V]) begin() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

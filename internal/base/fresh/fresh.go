@@ -1,21 +1,19 @@
-// Package fresh caches answers that expire. It provides single flight, expiry, early
-// refresh, stale answers, and a bound on memory to every such cache.
+// Package fresh caches answers that expire. It provides single flight, expiry, early refresh, stale answers, and a bound
+// on memory to every such cache.
 //
-// A [Cache] calls [Options].Fetch to get answers from a source. An answer is current for its
-// TTL. After that, the cache asks the source again. While the source fails, the cache can
-// serve the last answer stale for a while.
+// A [Cache] calls [Options].Fetch to get answers from a source. An answer is current for its TTL. After that, the cache
+// asks the source again. While the source fails, the cache can serve the last answer stale for a while.
 //
 // Invariants:
 //
-//   - At most one fetch of a key is in flight. A caller that gives up does not cancel the
-//     fetch.
+//   - At most one fetch of a key is in flight. A caller that gives up does not cancel the fetch.
 //   - An answer that is an error ("not found") is served only while it is current.
 //   - A failed fetch leaves the last answer unchanged.
-//   - Memory stays within [Options].MaxBytes, apart from keys that are being fetched
-//     and the answer that was used last. Keys without a good answer share an eighth of
-//     the memory, so that requests for things that do not exist evict no good answer.
-//   - After [Cache.Drop], earlier answers for the dropped keys are not saved, and are
-//     served only to callers that were already waiting for them.
+//   - Memory stays within [Options].MaxBytes, apart from keys that are being fetched and the answer that was used last.
+//     Keys without a good answer share an eighth of the memory, so that requests for things that do not exist evict no
+//     good answer.
+//   - After [Cache.Drop], earlier answers for the dropped keys are not saved, and are served only to callers that were
+//     already waiting for them.
 package fresh
 
 import (
@@ -42,20 +40,17 @@ var (
 // Answer is one answer of the source. It does not change once it is in the cache.
 type Answer[V any] struct {
 	Value V
-	// Err, if not nil, is the source's answer, such as "not found". A source that fails
-	// gives no answer.
+	// Err, if not nil, is the source's answer, such as "not found". A source that fails gives no answer.
 	Err error
-	// At is when the source gave the answer. If it is zero, the cache sets it to the end
-	// of the fetch.
+	// At is when the source gave the answer. If it is zero, the cache sets it to the end of the fetch.
 	At time.Time
-	// TTL is how long the answer is current, counted from At. An answer with a TTL of zero
-	// is served to the callers that are waiting for it, and afterwards only as a stale
-	// answer.
+	// TTL is how long the answer is current, counted from At. An answer with a TTL of zero is served to the callers that
+	// are waiting for it, and afterwards only as a stale answer.
 	TTL time.Duration
 	// StaleFor is how long the answer can be served while the source fails, counted from At.
 	StaleFor time.Duration
-	// Save, if not nil, is called once in the background after the answer is cached, unless
-	// its key was dropped. Latest is the answer that the cache holds at that time.
+	// Save, if not nil, is called once in the background after the answer is cached, unless its key was dropped. Latest is
+	// the answer that the cache holds at that time.
 	Save func(latest *Answer[V])
 }
 
@@ -80,51 +75,43 @@ func (a *Answer[V]) Stale(now time.Time) *Answer[V] {
 type Options[K, V any] struct {
 	// Key returns the name under which a key's answer is cached.
 	Key func(K) string
-	// Fetch asks the source. Last is the previous answer, or nil if there is none. An error
-	// means that the source failed and gave no answer.
+	// Fetch asks the source. Last is the previous answer, or nil. An error means that the source failed.
 	Fetch func(ctx context.Context, key K, last *Answer[V]) (Answer[V], error)
 	// Load returns the saved answer for a key. It is called when a key is first used.
 	Load func(key K) (a Answer[V], ok bool)
-	// Superseded reports whether a later answer for another key contradicts the given
-	// current answer.
+	// Superseded reports whether a later answer for another key contradicts the given current answer.
 	Superseded func(key K, a *Answer[V]) bool
-	// Failed is called after each failed fetch. Stale is the answer that is served instead,
-	// or nil. Again means that another fetch failed in the preceding 30 s.
+	// Failed is called after each failed fetch. Stale is the answer that is served instead, or nil. Again means that
+	// another fetch failed in the preceding 30 s.
 	Failed func(ctx context.Context, key K, stale *Answer[V], again bool, err error)
-	// LastFailure returns when the source last failed for a group of keys that are likely to
-	// fail together, such as all keys of one registry. The given key belongs to the group.
-	// The cache itself remembers when each single key last failed.
+	// LastFailure returns when the source last failed for the keys that are likely to fail together with this one, such as
+	// all keys of one registry. The cache itself remembers when each single key last failed.
 	LastFailure func(key K) time.Time
-	// Follow returns the context of a fetch. It adds values of the caller's context to ctx,
-	// such as a trace.
+	// Follow returns the context of a fetch: ctx with values of the caller's context, such as a trace.
 	Follow func(ctx, caller context.Context) context.Context
 	// Size returns roughly how many bytes of memory an answer or a failure takes.
 	Size func(key K, value V, err error) int64
 
 	// Timeout limits the duration of one fetch; 0 means 30 s.
 	Timeout time.Duration
-	// Patience is how long a caller waits for the source if it can get a stale answer
-	// instead; 0 means 2 s.
+	// Patience is how long a caller waits for the source if it can get a stale answer instead; 0 means 2 s.
 	Patience time.Duration
-	// FailureTTL is how long callers without a stale answer get the error of the last
-	// failed fetch. Zero means that each caller asks the source.
+	// FailureTTL is how long callers without a stale answer get the error of the last failed fetch. Zero means that each
+	// caller asks the source.
 	FailureTTL time.Duration
-	// Early means that an answer in the last quarter of its TTL is refreshed in the
-	// background when it is used.
+	// Early means that the use of an answer in the last quarter of its TTL refreshes it in the background.
 	Early bool
-	// MaxBytes and MaxEntries limit the memory of the cache and its number of keys; 0 means
-	// no limit.
+	// MaxBytes and MaxEntries limit the memory of the cache and its number of keys; 0 means no limit.
 	MaxBytes   int64
 	MaxEntries int
-	// MaxFlights is the maximum number of fetches in flight; 0 means 512. Without a maximum,
-	// clients that give up could start any number of fetches from a source that hangs.
+	// MaxFlights is the maximum number of fetches in flight; 0 means 512. Without a maximum, clients that give up could
+	// start any number of fetches from a source that hangs.
 	MaxFlights int
 	// Counters counts the answers. It may be nil.
 	Counters *Counters
 }
 
-// Counters counts the answers of a [Cache] by their kind. A cache can share the counters of
-// an earlier cache that it replaces.
+// Counters counts the answers of a [Cache] by their kind. A cache can share those of a cache that it replaces.
 type Counters struct {
 	Hits      atomic.Uint64 // current answers
 	Misses    atomic.Uint64 // the source answered while the caller waited
@@ -134,11 +121,9 @@ type Counters struct {
 }
 
 const (
-	// failureRest is the time after a failure during which the cache does not ask the source
-	// if it can serve a stale answer.
+	// failureRest is how long after a failure the cache does not ask the source if it can serve a stale answer.
 	failureRest = 5 * time.Second
-	// failureDoubt is the time after a failure during which no caller waits for the source
-	// if the cache can serve a stale answer.
+	// failureDoubt is how long after a failure no caller waits for the source if the cache can serve a stale answer.
 	failureDoubt = 30 * time.Second
 	// maxRefreshes is the maximum number of fetches in the background.
 	maxRefreshes = 8
@@ -150,8 +135,8 @@ type Cache[K, V any] struct {
 	entries   store[K, V]
 	flights   chan struct{} // holds an element for each fetch in flight
 	refreshes chan struct{} // holds an element for each fetch in the background
-	// dropping is locked during Drop, and read-locked during each call of Load and Save.
-	// Otherwise, a dropped answer could come back from disk or be saved again.
+	// dropping is locked during Drop, and read-locked during each call of Load and Save. Otherwise, a dropped answer could
+	// come back from disk or be saved again.
 	dropping sync.RWMutex
 
 	ctx    context.Context
@@ -181,8 +166,8 @@ func New[K, V any](o Options[K, V]) *Cache[K, V] {
 	return c
 }
 
-// Close cancels the fetches in flight. It returns when these fetches and all calls of Save
-// have ended. Later fetches fail with [ErrClosed].
+// Close cancels the fetches in flight. It returns when they and all calls of Save have ended. Later fetches fail with
+// [ErrClosed].
 func (c *Cache[K, V]) Close() error {
 	c.mu.Lock()
 	c.closed = true
@@ -192,16 +177,15 @@ func (c *Cache[K, V]) Close() error {
 	return nil
 }
 
-// Get returns the current answer for a key, or a new answer from the source, or a stale
-// answer if the source fails. An error means that the source failed or that ctx ended.
+// Get returns the current answer for a key, or a new answer from the source, or a stale answer if the source fails. An
+// error means that the source failed or that ctx ended.
 func (c *Cache[K, V]) Get(ctx context.Context, key K) (*Answer[V], error) {
 	a, counter, err := c.get(ctx, key)
 	counter.Add(1)
 	return a, err
 }
 
-// GetFor is like [Cache.Get], but the call is not counted. Fetches use it if they need the
-// answer for another key.
+// GetFor is like [Cache.Get], but is not counted. Fetches use it if they need the answer for another key.
 func (c *Cache[K, V]) GetFor(ctx context.Context, key K) (*Answer[V], error) {
 	a, _, err := c.get(ctx, key)
 	return a, err
@@ -231,8 +215,7 @@ func (c *Cache[K, V]) get(ctx context.Context, key K) (*Answer[V], *atomic.Uint6
 	return c.wait(ctx, e, last, stale)
 }
 
-// Ask is like [Cache.Get], but it asks the source even if an answer is current, and
-// returns no stale answer.
+// Ask is like [Cache.Get], but it asks the source even if an answer is current, and returns no stale answer.
 func (c *Cache[K, V]) Ask(ctx context.Context, key K) (*Answer[V], error) {
 	e := c.entry(key)
 	defer e.release()
@@ -240,8 +223,7 @@ func (c *Cache[K, V]) Ask(ctx context.Context, key K) (*Answer[V], error) {
 	return a, err
 }
 
-// Current returns the current answer that is cached under a name, or nil if there is none.
-// It never waits.
+// Current returns the current answer that is cached under a name, or nil. It never waits.
 func (c *Cache[K, V]) Current(name string, now time.Time) *Answer[V] {
 	e := c.entries.get(name)
 	if e == nil {
@@ -254,8 +236,7 @@ func (c *Cache[K, V]) Current(name string, now time.Time) *Answer[V] {
 	return nil
 }
 
-// Last returns the last answer for a key, even if it has expired, or nil if there is
-// none in memory.
+// Last returns the last answer for a key in memory, even if it has expired, or nil.
 func (c *Cache[K, V]) Last(key K) *Answer[V] {
 	e := c.entries.get(c.o.Key(key))
 	if e == nil {
@@ -282,9 +263,8 @@ func (c *Cache[K, V]) Resize(key K) {
 	}
 }
 
-// Drop forgets the keys for which match returns true. It first calls remove, unless remove
-// is nil, to delete the saved answers of these keys. It returns the number of keys that it
-// has forgotten.
+// Drop forgets the keys for which match returns true, and returns their number. It first calls remove, unless remove is
+// nil, to delete the saved answers of these keys.
 func (c *Cache[K, V]) Drop(match func(K) bool, remove func()) int {
 	c.dropping.Lock()
 	defer c.dropping.Unlock()
@@ -294,8 +274,7 @@ func (c *Cache[K, V]) Drop(match func(K) bool, remove func()) int {
 	return c.entries.drop(match)
 }
 
-// Good returns the answers that are not errors, in no particular order. It does not mark
-// them as used.
+// Good returns the answers that are not errors, in no particular order. It does not mark them as used.
 func (c *Cache[K, V]) Good() []*Answer[V] { return c.entries.answers() }
 
 // Size returns the number of keys in the cache, and roughly their memory in bytes.

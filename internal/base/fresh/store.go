@@ -13,9 +13,7 @@ import (
 const (
 	// entryOverhead is roughly the memory of an entry without its answer, in bytes.
 	entryOverhead = 512
-	// restShare is the divisor of the cache's limits for entries without a good answer.
-	// All these entries together get an eighth of the cache.
-	restShare = 8
+	restShare     = 8 // the entries without a good answer together get an eighth of the cache
 )
 
 // entry holds what the cache knows about one key.
@@ -61,8 +59,7 @@ func newList[K, V any]() list[K, V] {
 	return list[K, V]{LRU: l}
 }
 
-// store holds the entries of a cache, within its limits. It evicts the least recently used
-// entries first, and never a pinned entry.
+// store holds the entries of a cache, within its limits. It evicts the least recently used first, and never a pinned one.
 type store[K, V any] struct {
 	o *Options[K, V]
 
@@ -75,8 +72,7 @@ func newStore[K, V any](o *Options[K, V]) store[K, V] {
 	return store[K, V]{o: o, good: newList[K, V](), rest: newList[K, V]()}
 }
 
-// get returns the entry with the given name, or nil if there is none. It marks the entry
-// as used, and pins it until the caller calls release.
+// get returns the entry with the given name, or nil. It marks the entry as used, and pins it until it is released.
 func (s *store[K, V]) get(name string) *entry[K, V] {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -111,8 +107,7 @@ func (s *store[K, V]) acquire(key K) *entry[K, V] {
 
 func (e *entry[K, V]) release() { e.pins.Add(-1) }
 
-// add adds an entry to the list where it belongs, as the most recently used entry, and
-// counts its memory.
+// add adds an entry to the list where it belongs, as the most recently used one, and counts its memory.
 func (s *store[K, V]) add(e *entry[K, V]) {
 	if e.list = &s.rest; e.good() {
 		e.list = &s.good
@@ -136,12 +131,11 @@ func (s *store[K, V]) remove(e *entry[K, V]) {
 	e.list.bytes -= e.cost
 }
 
-// resize counts the memory of an entry again, and moves the entry to the list where it now
-// belongs.
+// resize counts the memory of an entry again, and moves the entry to the list where it now belongs.
 func (s *store[K, V]) resize(e *entry[K, V]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if e.list == nil || !s.holds(e) {
+	if held, _ := e.list.Peek(e.name); held != e {
 		return // the entry was evicted or dropped
 	}
 	s.remove(e)
@@ -149,13 +143,7 @@ func (s *store[K, V]) resize(e *entry[K, V]) {
 	s.shrink()
 }
 
-func (s *store[K, V]) holds(e *entry[K, V]) bool {
-	held, _ := e.list.Peek(e.name)
-	return held == e
-}
-
-// shrink removes expired entries without a good answer, and then evicts entries until
-// the store is within its limits.
+// shrink removes expired entries without a good answer, and evicts others until the store is within its limits.
 func (s *store[K, V]) shrink() {
 	now := time.Now()
 	for {
@@ -169,15 +157,14 @@ func (s *store[K, V]) shrink() {
 	s.evict(&s.good, s.o.MaxBytes-s.rest.bytes, s.o.MaxEntries-s.rest.Len())
 }
 
-// isExpired reports whether an entry without a good answer has nothing left to serve. Its
-// answer is not current, and its failure has expired.
+// isExpired reports whether an entry without a good answer has nothing left to serve.
 func (s *store[K, V]) isExpired(e *entry[K, V], now time.Time) bool {
 	f := e.failure.Load()
 	return !e.answer.Load().Current(now) && (f == nil || now.Sub(f.at) >= s.o.FailureTTL)
 }
 
-// evict removes the least recently used entries of a list until it is within its limits.
-// The most recently used entry stays, however large it is.
+// evict removes the least recently used entries of a list until it is within its limits. The most recently used entry
+// stays, however large it is.
 func (s *store[K, V]) evict(l *list[K, V], bytes int64, entries int) {
 	for n := l.Len(); n > 1 && (l.bytes > bytes || l.Len() > max(entries, 1)); n-- {
 		_, e, _ := l.GetOldest()

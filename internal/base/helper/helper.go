@@ -1,13 +1,11 @@
-// Package helper runs credential helpers. Docker's helpers provide logins for registries.
-// The helpers of Terraform and OpenTofu provide API tokens for hosts. A helper is a
-// program that prints one JSON object.
+// Package helper runs credential helpers: Docker's, which provide logins for registries, and those of Terraform and
+// OpenTofu, which provide API tokens for hosts. A helper is a program that prints one JSON object.
 //
 // Invariants:
 //
 //   - No error contains the standard output of a helper that succeeds, because the output is a secret. Of a helper that
 //     fails, an error contains a sentence without what may be a secret, if [Command.ReasonOnStdout] is set.
-//   - A run ends within its limit plus its grace period. The output of a run takes at
-//     most 64 KiB of memory.
+//   - A run ends within its limit plus its grace period. The output of a run takes at most 64 KiB of memory.
 package helper
 
 import (
@@ -24,12 +22,11 @@ import (
 )
 
 const (
-	// maxOutput is the maximum length in bytes of a helper's standard output. The output
-	// is a JSON object with a few short strings.
+	// maxOutput is the maximum length in bytes of a helper's standard output, an object with a few short strings.
 	maxOutput = 64 << 10
-	// maxStderr is the maximum length in bytes of the part of a helper's standard error
-	// that an error shows.
-	maxStderr = 1 << 10
+	// maxStderr and maxReason are the maximum lengths in bytes of the parts of a helper's standard error and standard
+	// output that an error shows.
+	maxStderr, maxReason = 1 << 10, 1 << 10
 )
 
 // Command is one call of a helper.
@@ -39,23 +36,21 @@ type Command struct {
 	Stdin string
 	// Limit is the maximum duration of the run.
 	Limit time.Duration
-	// Grace is the maximum wait for the output after the helper has exited or was killed.
-	// A limit is needed because a helper may leave a child process that keeps the output
-	// open.
+	// Grace is the maximum wait for the output after the helper has exited or was killed. A child process that the helper
+	// leaves behind may keep the output open.
 	Grace time.Duration
 	// ByHand tells a user how to run the helper, such as "run x get". Hints contain it.
 	ByHand string
-	// NotFound reports whether the output of a helper that failed says that the helper
-	// has no credential. If NotFound is nil, every failure is an error.
+	// NotFound reports whether the output of a helper that failed says that the helper has no credential. If NotFound is
+	// nil, every failure is an error.
 	NotFound func(stdout, stderr []byte) bool
 	// ReasonOnStdout is set if helpers print the reason of a failure on standard output.
 	ReasonOnStdout bool
 }
 
-// Get runs the helper and decodes the JSON object that it prints into answer. It returns
-// false without an error if NotFound says that the helper has no credential. The error
-// wraps [exec.ErrNotFound] if the program is not on PATH, and [context.DeadlineExceeded]
-// if the run exceeds its limit.
+// Get runs the helper and decodes the JSON object that it prints into answer. It returns false without an error if NotFound
+// says that the helper has no credential. The error wraps [exec.ErrNotFound] if the program is not on PATH, and
+// [context.DeadlineExceeded] if the run exceeds its limit.
 func (c Command) Get(ctx context.Context, answer any) (bool, error) {
 	stdout, found, err := c.run(ctx)
 	if err != nil || !found {
@@ -70,8 +65,7 @@ func (c Command) Run(ctx context.Context) (bool, error) {
 	return found, err
 }
 
-// run runs the helper, and returns its output. It returns false if NotFound says that the helper
-// has no credential.
+// run is Get without the answer, which is in the returned output.
 func (c Command) run(ctx context.Context) (cappedBuffer, bool, error) {
 	limited, cancel := context.WithTimeout(ctx, c.Limit)
 	defer cancel()
@@ -103,8 +97,7 @@ func (c Command) run(ctx context.Context) (cappedBuffer, bool, error) {
 	return stdout, true, nil
 }
 
-// decode decodes the output of a helper into answer. The error quotes nothing from the
-// output.
+// decode decodes the output of a helper into answer. The error quotes nothing from the output.
 func decode(b cappedBuffer, answer any) error {
 	if b.cut {
 		return fmt.Errorf("its answer is longer than %d bytes", b.max)
@@ -115,8 +108,8 @@ func decode(b cappedBuffer, answer any) error {
 	return nil
 }
 
-// cappedBuffer keeps the first max bytes that are written to the buffer. It discards
-// further bytes without an error, so a helper that prints too much does not block.
+// cappedBuffer keeps the first max bytes that are written to it. It discards further bytes without an error, so that a
+// helper that prints too much does not block.
 type cappedBuffer struct {
 	kept []byte
 	max  int
@@ -131,9 +124,6 @@ func (b *cappedBuffer) Write(p []byte) (int, error) {
 	b.kept = append(b.kept, p...)
 	return n, nil
 }
-
-// maxReason is the maximum length in bytes of the part of a helper's standard output that an error shows.
-const maxReason = 1 << 10
 
 var (
 	namedSecret = regexp.MustCompile(`(?i)\b(password|passwd|secret|token)(["']?\s*[=:]\s*|\s+is\s+)\S+`)

@@ -1,8 +1,6 @@
-// Package hint attaches a hint to an error. The hint says what the user can do about the error. The package
-// also removes control characters from texts of other parties, for everything that people read.
-//
-// The command line prints the hint on its own line, after the error. Every package of the project may import
-// this package, because it imports none of them.
+// Package hint attaches a hint to an error, which says what the user can do about the error. The command line prints the
+// hint on its own line. The package also removes control characters from texts of other parties, for everything that
+// people read.
 package hint
 
 import (
@@ -22,18 +20,17 @@ func (h *hinted) Unwrap() error { return h.error }
 // Hint returns the hint. Importers of the project's packages find the method with [errors.As].
 func (h *hinted) Hint() string { return h.hint }
 
-// Wrap returns err with a hint, which is formatted as by [fmt.Sprintf]. If err already has a hint, Wrap
-// returns err unchanged, because the hint nearest to the cause is more specific. If err is nil, it returns
-// nil.
+// Wrap returns err with a hint, which is formatted as by [fmt.Sprintf]. If err is nil or already has a hint, Wrap returns
+// err unchanged, because the hint nearest to the cause is more specific.
 func Wrap(err error, format string, args ...any) error {
-	if err == nil || Of(err) != "" {
+	if Of(err) != "" {
 		return err
 	}
-	return &hinted{err, fmt.Sprintf(format, args...)}
+	return Replace(err, format, args...)
 }
 
-// Replace is like [Wrap], but replaces an existing hint. It is for callers that know more about the error
-// than the function that caused it.
+// Replace is like [Wrap], but replaces an existing hint. It is for callers that know more about the error than the
+// function that caused it.
 func Replace(err error, format string, args ...any) error {
 	if err == nil {
 		return nil
@@ -48,8 +45,7 @@ func New(msg, format string, args ...any) error {
 
 // Of returns the hint of err or of an error that err wraps. It returns "" if there is no hint.
 func Of(err error) string {
-	var h *hinted
-	if errors.As(err, &h) {
+	if h, ok := errors.AsType[*hinted](err); ok {
 		return h.hint
 	}
 	return ""
@@ -61,11 +57,10 @@ const maxBrief = 2 << 10
 // cut marks the end of a shortened text.
 const cut = "..."
 
-// Brief returns err in a form that is small enough to cache for a long time. An error can be of any
-// length, because it can contain text from other parties. Brief replaces a long error with a new error
-// that has only the beginning of the text and the beginning of the hint. With [errors.Is], the new error
-// matches those of the given targets that err matches, and no other error. Brief returns short errors and
-// its own results unchanged.
+// Brief returns err in a form that is small enough to cache for a long time. An error can contain text of any length from
+// other parties. Brief replaces a long error with a new error that has only the beginnings of the text and of the hint.
+// With [errors.Is], the new error matches those of the given targets that err matches, and no other error. Brief returns
+// short errors and its own results unchanged.
 func Brief(err error, targets ...error) error {
 	if err == nil || len(err.Error()) <= maxBrief && len(Of(err)) <= maxBrief {
 		return err
@@ -73,8 +68,8 @@ func Brief(err error, targets ...error) error {
 	return Flatten(err, targets...)
 }
 
-// Flatten is like [Brief], but also replaces short errors. The reason is that even a short error can keep
-// large values in memory, such as the certificates that a client refused.
+// Flatten is like [Brief], but also replaces short errors. Even these can keep large values in memory, such as the
+// certificates that a client refused.
 func Flatten(err error, targets ...error) error {
 	if err == nil {
 		return nil
@@ -87,8 +82,7 @@ func Flatten(err error, targets ...error) error {
 	return short
 }
 
-// beginning returns a copy of the beginning of a text. The copy has at most maxBrief bytes, and does not
-// keep the whole text in memory.
+// beginning returns a copy of the first maxBrief bytes of a text, which does not keep the whole text in memory.
 func beginning(text string) string {
 	if len(text) <= maxBrief {
 		return strings.Clone(text)

@@ -12,17 +12,15 @@ import (
 	"github.com/mitchellh/go-wordwrap"
 )
 
-// OneLine returns a message as one line that is safe to print. It replaces each run of
-// spaces, line breaks and control characters with one space. The reason is that a message
-// can contain text from a server, and that a terminal obeys control characters.
+// OneLine returns a message as one line that is safe to print. It replaces each run of spaces, line breaks and control
+// characters with one space: a message can contain text from a server, and a terminal obeys control characters.
 func OneLine(s string) string {
 	return strings.Join(strings.Fields(strings.Map(Printable, s)), " ")
 }
 
-// Printable is the mapping, for [strings.Map] and [bytes.Map], of a text of several lines to one that is
-// safe to print. It replaces all characters that are not printable with spaces, except for line feeds and
-// tabs. Those are control characters (C0 and C1), marks that change the direction of text, and other
-// invisible characters.
+// Printable is the mapping, for [strings.Map] and [bytes.Map], of a text of several lines to one that is safe to print. It
+// replaces all characters that are not printable with spaces, except for line feeds and tabs: control characters (C0 and
+// C1), marks that change the direction of text, and other invisible characters.
 func Printable(r rune) rune {
 	if r == '\n' || r == '\t' || unicode.IsPrint(r) {
 		return r
@@ -38,8 +36,8 @@ func Count(n int, thing string) string {
 	return fmt.Sprintf("%d %s", n, thing)
 }
 
-// Nearest returns the element of names that name is probably a misspelling of: the one with the smallest edit
-// distance to name. It returns "" if this distance is more than two, or more than half of the length of name.
+// Nearest returns the element of names that name is probably a misspelling of: the one with the smallest edit distance to
+// name. It returns "" if this distance is more than two, or more than half of the length of name.
 func Nearest(name string, names []string) string {
 	best, least := "", 3
 	if len(name) > maxName {

@@ -1,12 +1,12 @@
 // Package localca manages the CA of a gateway that has no configured certificate.
 //
-// A folder holds one CA: its certificate, which clients trust, and its key, which only its owner can read.
-// [Open] creates the CA if the folder does not exist. A crash never leaves an incomplete CA in the folder.
-// If several processes start concurrently, one process creates the CA and all processes use it. No process
-// ever replaces a CA. If the CA is damaged or has expired, Open returns an error.
+// A folder holds one CA: its certificate, which clients trust, and its key, which only its owner can read. [Open] creates
+// the CA if the folder does not exist. A crash never leaves an incomplete CA in the folder. If several processes start
+// concurrently, one creates the CA and all use it. No process ever replaces a CA. If it is damaged or has expired, Open
+// fails.
 //
-// The CA signs only server certificates. It cannot sign other CAs. It has no name constraints, because the
-// names of the gateway may change with each start. [CA.Issue] signs a [Leaf], which stays in memory.
+// The CA signs only server certificates. It has no name constraints, because the names of the gateway may change with each
+// start. [CA.Issue] signs a [Leaf], which stays in memory.
 package localca
 
 import (
@@ -37,14 +37,11 @@ import (
 const (
 	certName = "ca.pem"
 	keyName  = "ca-key.pem"
-	// tempPrefix is the name prefix of the temporary folder for an unfinished CA.
-	// That folder is next to the CA's folder.
+	// tempPrefix begins the name of the temporary folder for an unfinished CA, next to the CA's folder.
 	tempPrefix = ".ca-"
 
-	years = 10 // the lifetime of a CA
-	// margin is the time by which the validity of a certificate begins before its creation. It is for
-	// clients with a slow clock.
-	margin = time.Hour
+	years  = 10        // the lifetime of a CA
+	margin = time.Hour // certificates are valid since before their creation, for clients with a slow clock
 )
 
 var (
@@ -63,8 +60,8 @@ type CA struct {
 
 // Open returns the CA in a folder. It creates the CA if the folder does not exist.
 //
-// If other users have access to the folder or to the file with the key, Open removes their access and logs a
-// warning. If log is nil, the warning is discarded.
+// If other users have access to the folder or to the file with the key, Open removes their access and logs a warning,
+// unless log is nil.
 func Open(dir string, log *slog.Logger) (*CA, error) {
 	if err := makeOnce(dir); err != nil {
 		return nil, hint.Wrap(fmt.Errorf("make a local CA: %w", err), "name another data folder by --data, or a certificate of your own by --tls-cert and --tls-key")
@@ -92,8 +89,7 @@ func makeOnce(dir string) error {
 	return failed
 }
 
-// create creates a CA in a temporary folder, and renames that folder to dir. It fails if another process has
-// created dir in the meantime.
+// create creates a CA in a temporary folder, and renames that folder to dir. It fails if another process was faster.
 func create(dir string) error {
 	parent := filepath.Dir(dir)
 	if err := privatefolder.MakeAsIs(parent); err != nil {
@@ -136,8 +132,8 @@ func write(name string, data []byte, mode os.FileMode) error {
 	return errors.Join(err, f.Close())
 }
 
-// sweep removes the temporary folders of processes that crashed. It is called when the CA exists, so a
-// process that is still creating another CA no longer needs its temporary folder.
+// sweep removes the temporary folders of processes that crashed. It is called when the CA exists, so a process that is
+// still creating another CA no longer needs its temporary folder.
 func sweep(parent string) {
 	entries, _ := os.ReadDir(parent) // after an error, the next start tries again
 	for _, e := range entries {
@@ -218,14 +214,12 @@ func help(err error, dir string) string {
 
 const (
 	leafValidity = 90 * 24 * time.Hour
-	// leafAge is the age at which a leaf is renewed. The difference to leafValidity is
-	// for clients with a fast clock.
+	// leafAge is the age at which a leaf is renewed. The rest of leafValidity is for clients with a fast clock.
 	leafAge = 60 * 24 * time.Hour
 )
 
-// Leaf is a server certificate that is signed by a [CA]. [Leaf.Get] renews the
-// certificate before it expires. Each renewal creates a new key, which exists only in
-// memory. Methods may be called concurrently.
+// Leaf is a server certificate that is signed by a [CA]. [Leaf.Get] renews it before it expires, with a new key, which
+// exists only in memory. Methods may be called concurrently.
 type Leaf struct {
 	ca    *CA
 	hosts []string
@@ -234,8 +228,7 @@ type Leaf struct {
 	current *tls.Certificate
 }
 
-// Issue signs a certificate for the given host names and IP addresses. There must be at
-// least one.
+// Issue signs a certificate for the given host names and IP addresses. There must be at least one.
 func (ca *CA) Issue(hosts []string) (*Leaf, error) {
 	if len(hosts) == 0 {
 		return nil, hint.New("there is no host to sign a certificate for", "name one by --listen")
@@ -248,9 +241,8 @@ func (ca *CA) Issue(hosts []string) (*Leaf, error) {
 // CA returns the CA that signs the certificate.
 func (l *Leaf) CA() *CA { return l.ca }
 
-// Get returns the certificate, and can be the GetCertificate function of a [tls.Config].
-// It renews the certificate after 60 days. It also renews a certificate that is not valid
-// yet, which happens if the clock was set back.
+// Get returns the certificate, and can be the GetCertificate function of a [tls.Config]. It renews the certificate after 60
+// days, and if it is not valid yet, because the clock was set back.
 func (l *Leaf) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -259,19 +251,17 @@ func (l *Leaf) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 		return l.current, nil
 	}
 	made, err := l.ca.sign(l.hosts, now)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		l.current = made
 	}
-	l.current = made
-	return made, nil
+	return made, err
 }
 
 func fresh(leaf *x509.Certificate, now time.Time) bool {
 	return !now.Before(leaf.NotBefore) && now.Before(leaf.NotBefore.Add(margin+leafAge))
 }
 
-// sign creates a key and signs a certificate for the key. The certificate expires no
-// later than the CA.
+// sign creates a key and signs a certificate for it, which expires no later than the CA.
 func (ca *CA) sign(hosts []string, now time.Time) (*tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

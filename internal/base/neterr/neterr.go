@@ -1,5 +1,5 @@
-// Package neterr recognises errors that mean that a connection was refused or lost, after which a
-// retry might succeed, or that a host does not exist.
+// Package neterr recognises errors that mean that a connection was refused or lost, after which a retry might succeed, or
+// that a host does not exist.
 package neterr
 
 import (
@@ -7,18 +7,17 @@ import (
 	"io"
 	"net"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 )
 
-// Refused reports whether err means that a connection was refused, because no server listens at the
-// address.
+// Refused reports whether err means that a connection was refused, because no server listens at the address.
 func Refused(err error) bool {
 	return errors.Is(err, syscall.ECONNREFUSED) || windowsErrno(err, 10061)
 }
 
-// NoSuchHost reports whether err means that the DNS has no such host. Addresses of providers and
-// modules may name a host that does not exist.
+// NoSuchHost reports whether err means that the DNS has no such host, as addresses of providers and modules may name.
 func NoSuchHost(err error) bool {
 	dns, ok := errors.AsType[*net.DNSError](err)
 	return ok && dns.IsNotFound
@@ -30,12 +29,10 @@ func Lost(err error) bool {
 		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || windowsErrno(err, 10053, 10054) || http2Lost(err)
 }
 
-// http2Lost reports whether err is an HTTP/2 error for a connection or a request that the server
-// ended. The types of these errors are not exported by net/http. However, errors.As can store the
-// error of a request in any struct of the same shape.
+// http2Lost reports whether err is an HTTP/2 error for a connection or a request that the server ended. net/http exports
+// no types of these errors, but errors.As can store the error of a request in any struct of the same shape.
 func http2Lost(err error) bool {
-	var reset http2Reset
-	return errors.As(err, &reset) || strings.Contains(err.Error(), "http2: client connection ") || strings.Contains(err.Error(), "http2: server sent GOAWAY")
+	return errors.As(err, new(http2Reset)) || strings.Contains(err.Error(), "http2: client connection ") || strings.Contains(err.Error(), "http2: server sent GOAWAY")
 }
 
 // http2Reset has the same fields as the error type of net/http for a request that the server ended.
@@ -47,16 +44,8 @@ type http2Reset struct {
 
 func (e http2Reset) Error() string { return "the server ended the request" }
 
-// windowsErrno reports whether err is one of the given error numbers of Winsock. On Windows, the
-// constants of package syscall, such as ECONNRESET, have other numbers.
+// windowsErrno reports whether err is one of the given error numbers of Winsock. On Windows, the constants of package
+// syscall, such as ECONNRESET, have other numbers.
 func windowsErrno(err error, numbers ...syscall.Errno) bool {
-	if runtime.GOOS != "windows" {
-		return false
-	}
-	for _, n := range numbers {
-		if errors.Is(err, n) {
-			return true
-		}
-	}
-	return false
+	return runtime.GOOS == "windows" && slices.ContainsFunc(numbers, func(n syscall.Errno) bool { return errors.Is(err, n) })
 }

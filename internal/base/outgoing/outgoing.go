@@ -15,20 +15,17 @@ import (
 	"time"
 )
 
-// FirstByte is the value of the Range header in a GET that checks whether a blob
-// exists.
+// FirstByte is the value of the Range header in a GET that checks whether a blob exists.
 const FirstByte = "bytes=0-0"
 
-// maxHeader is the maximum size in bytes of the headers of one response. The default of
-// net/http is 10 MiB. The longest headers of registries contain the URL of a redirect and
-// have less than 16 KiB.
+// maxHeader is the maximum size in bytes of the headers of one response. The default of net/http is 10 MiB. The longest
+// headers of registries contain the URL of a redirect and have less than 16 KiB.
 const maxHeader = 64 << 10
 
-// Transport returns a copy of [http.DefaultTransport] with its own connections. A request
-// fails if the headers of its response have more than 64 KiB, in HTTP/1 and in HTTP/2. If a
-// proxy refuses a connection, the error is a [ProxyError] with a hint. A request also fails
-// if the variable that names its proxy does not contain a URL. Clones of the transport
-// behave in the same way. The caller may change the transport before the first request.
+// Transport returns a copy of [http.DefaultTransport] with its own connections. A request fails if the headers of its
+// response have more than 64 KiB, in HTTP/1 and in HTTP/2, or if the variable that names its proxy does not contain a URL.
+// If a proxy refuses a connection, the error is a [ProxyError] with a hint. Clones of the transport behave in the same way.
+// The caller may change the transport before the first request.
 func Transport() *http.Transport {
 	t, ok := http.DefaultTransport.(*http.Transport)
 	if ok {
@@ -44,10 +41,9 @@ func Transport() *http.Transport {
 	return t
 }
 
-// Trust makes the transport t trust the certificates in a PEM bundle, in addition to the
-// authorities that t trusts already. These are the system's authorities if t names none. It
-// does nothing if pem is nil, and reports whether pem contains a certificate otherwise. It must
-// be called before the first request.
+// Trust makes the transport t trust the certificates in a PEM bundle, in addition to the authorities that t names, or else
+// to the system's. It does nothing if pem is nil, and reports whether pem contains a certificate otherwise. It must be
+// called before the first request.
 func Trust(t *http.Transport, pem []byte) bool {
 	if pem == nil {
 		return true
@@ -67,9 +63,8 @@ func Trust(t *http.Transport, pem []byte) bool {
 	return pool.AppendCertsFromPEM(pem)
 }
 
-// Clock estimates the time of a server's clock from the Date header of the server's
-// responses (RFC 9110, section 6.6.1). Until the first response, the clock shows the
-// local time.
+// Clock estimates the time of a server's clock from the Date header of the server's responses (RFC 9110, section 6.6.1).
+// Until the first response, the clock shows the local time.
 type Clock struct {
 	local func() time.Time
 
@@ -94,14 +89,12 @@ func (c *Clock) Now() time.Time {
 
 type clockKey struct{}
 
-// WithClock returns a context for requests. The responses to these requests set the
-// clock.
+// WithClock returns a context for requests whose responses set the clock.
 func WithClock(ctx context.Context, c *Clock) context.Context {
 	return context.WithValue(ctx, clockKey{}, c)
 }
 
-// ReadClock sets the clock in the request's context to the time in the response. It
-// does nothing if the context has no clock.
+// ReadClock sets the clock in the request's context, if there is one, to the time in the response.
 func ReadClock(req *http.Request, resp *http.Response) {
 	c, ok := req.Context().Value(clockKey{}).(*Clock)
 	if !ok {
@@ -116,9 +109,8 @@ func ReadClock(req *http.Request, resp *http.Response) {
 	c.ahead = date.Sub(c.local())
 }
 
-// RetryAfter returns the time from now until the retry that the Retry-After header allows
-// (RFC 9110, section 10.2.3). The header contains a number of seconds or a date. RetryAfter
-// returns 0 if the header is missing or malformed, or if the date has passed.
+// RetryAfter returns the time from now until the retry that the Retry-After header allows (RFC 9110, section 10.2.3). It
+// returns 0 if the header is missing or malformed, or if its date has passed.
 func RetryAfter(h http.Header, now time.Time) time.Duration {
 	v := strings.TrimSpace(h.Get("Retry-After"))
 	if seconds, err := strconv.ParseUint(v, 10, 31); err == nil {
@@ -130,18 +122,13 @@ func RetryAfter(h http.Header, now time.Time) time.Duration {
 	return 0
 }
 
-// LaterError means that a server sent status 429 or 503, and may accept the same request
-// later.
+// LaterError means that a server sent status 429 or 503, and may accept the same request later.
 type LaterError struct {
-	// Until is the time from which the server accepts a retry. It is zero if the server
-	// states no time.
-	Until time.Time
-	// Err describes the server's response.
-	Err error
+	Until time.Time // when the server accepts a retry; zero if the server states no time
+	Err   error     // describes the server's response
 }
 
-// NewLaterError returns the error for a response that has just arrived. h is the header of
-// the response, and err describes the response.
+// NewLaterError returns the error for a response that has just arrived, with the given header. err describes the response.
 func NewLaterError(h http.Header, err error) *LaterError {
 	e := &LaterError{Err: err}
 	now := time.Now()
@@ -165,8 +152,8 @@ func (e *LaterError) Error() string {
 // Unwrap returns e.Err.
 func (e *LaterError) Unwrap() error { return e.Err }
 
-// Is reports whether target is a LaterError with the same Until. It ignores Err, so that
-// [errors.Is] finds the result of [LaterError.Bare] equal to the original error.
+// Is reports whether target is a LaterError with the same Until. It ignores Err, so that [errors.Is] finds the result of
+// [LaterError.Bare] equal to the original error.
 func (e *LaterError) Is(target error) bool {
 	other, ok := target.(*LaterError)
 	return ok && e.Until.Equal(other.Until)
@@ -177,8 +164,7 @@ func IsLater(status int) bool {
 	return status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable
 }
 
-// OnClose makes each Close of the response's body call done. done must tolerate a second
-// call, because a body may be closed twice.
+// OnClose makes each Close of the response's body call done, which must tolerate a second call.
 func OnClose(resp *http.Response, done func()) { resp.Body = &closer{resp.Body, done} }
 
 type closer struct {
@@ -186,7 +172,6 @@ type closer struct {
 	done func()
 }
 
-// Close implements [io.Closer].
 func (c *closer) Close() error {
 	defer c.done()
 	return c.ReadCloser.Close()

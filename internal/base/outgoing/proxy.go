@@ -34,8 +34,7 @@ type Route struct {
 	Proxy    string // HOST:PORT, without a user and password; "" if requests use no proxy
 }
 
-// RouteTo returns the way of requests for a URL. It fails as the requests would if the
-// variable does not contain a URL.
+// RouteTo returns the way of requests for a URL. It fails as the requests would if the variable does not contain a URL.
 func RouteTo(to *url.URL) (Route, error) {
 	name := variable(to)
 	if os.Getenv(name) == "" {
@@ -48,10 +47,9 @@ func RouteTo(to *url.URL) (Route, error) {
 	return Route{name, proxy.Host}, nil
 }
 
-// checkVariable returns a function that calls the given function, which reads the proxy from the environment. The
-// returned function fails if the variable for the request does not contain a URL. Without this check, net/http would
-// send the request without a proxy. The error does not contain the value of the variable, because the value may contain
-// a password.
+// checkVariable returns a function that calls the given function, which reads the proxy from the environment. It fails if
+// the variable for the request does not contain a URL: net/http would send the request without a proxy. The error does not
+// contain the value of the variable, which may contain a password.
 func checkVariable(proxy func(*http.Request) (*url.URL, error)) func(*http.Request) (*url.URL, error) {
 	return func(req *http.Request) (*url.URL, error) {
 		name := variable(req.URL)
@@ -63,8 +61,7 @@ func checkVariable(proxy func(*http.Request) (*url.URL, error)) func(*http.Reque
 	}
 }
 
-// isProxyURL reports whether net/http accepts the value of a proxy variable. The value may
-// be a URL or HOST:PORT.
+// isProxyURL reports whether net/http accepts the value of a proxy variable, a URL or HOST:PORT.
 func isProxyURL(value string) bool {
 	u, err := url.Parse(value)
 	if err != nil || u.Host == "" {
@@ -81,8 +78,7 @@ func wantsProxy(to *url.URL) bool {
 	return proxy != nil && err == nil
 }
 
-// connected returns a [ProxyError] with a hint if a proxy's response to a CONNECT request
-// is not 200.
+// connected returns a [ProxyError] with a hint if a proxy's response to a CONNECT request is not 200.
 func connected(_ context.Context, proxy *url.URL, req *http.Request, resp *http.Response) error {
 	if resp.StatusCode == http.StatusOK {
 		return nil
@@ -95,27 +91,22 @@ func connected(_ context.Context, proxy *url.URL, req *http.Request, resp *http.
 	return hint.Wrap(err, "%s does not connect to %s: ask the operator of the proxy, %s", named(to, proxy), to.Host, bypass(to))
 }
 
-// ProxyHint returns a hint if err means that a request could not reach its proxy. It
-// returns "" for any other error.
+// ProxyHint returns a hint if err means that a request could not reach its proxy, or else "".
 func ProxyHint(err error) string {
-	var op *net.OpError
-	if !errors.As(err, &op) || op.Op != "proxyconnect" {
+	if op, ok := errors.AsType[*net.OpError](err); !ok || op.Op != "proxyconnect" {
 		return ""
 	}
 	to := &url.URL{Scheme: "https"}
-	var request *url.Error
-	if errors.As(err, &request) {
+	if request, ok := errors.AsType[*url.Error](err); ok {
 		if u, err := url.Parse(request.URL); err == nil {
 			to = u
 		}
 	}
 	proxy := named(to, environmentProxy(to))
-	var record tls.RecordHeaderError
-	var authority x509.UnknownAuthorityError
 	switch {
-	case errors.As(err, &record):
+	case errors.As(err, new(tls.RecordHeaderError)):
 		return fmt.Sprintf("%s does not speak TLS: write the variable as http://HOST:PORT, %s", proxy, bypass(to))
-	case errors.As(err, &authority):
+	case errors.As(err, new(x509.UnknownAuthorityError)):
 		return fmt.Sprintf("%s has a certificate by an authority that is not known here: name the file with that in SSL_CERT_FILE, %s", proxy, bypass(to))
 	}
 	return fmt.Sprintf("%s is not reached: correct the variable, %s", proxy, bypass(to))
@@ -125,15 +116,13 @@ func ProxyHint(err error) string {
 // HOST:PORT). It returns "" if https requests to the host use no proxy.
 func InspectionHint(host string) string {
 	to := &url.URL{Scheme: "https", Host: host}
-	proxy := environmentProxy(to)
-	if proxy == nil {
-		return ""
+	if proxy := environmentProxy(to); proxy != nil {
+		return fmt.Sprintf(". If %s inspects TLS, it is the CA of the proxy", named(to, proxy))
 	}
-	return fmt.Sprintf(". If %s inspects TLS, it is the CA of the proxy", named(to, proxy))
+	return ""
 }
 
-// ProxyLoginHint returns the hint for a plain HTTP request that a proxy answered with
-// status 407.
+// ProxyLoginHint returns the hint for a plain HTTP request that a proxy answered with status 407.
 func ProxyLoginHint(to *url.URL) string { return loginHint(to, environmentProxy(to)) }
 
 func loginHint(to, proxy *url.URL) string {
@@ -143,8 +132,7 @@ func loginHint(to, proxy *url.URL) string {
 	return fmt.Sprintf("%s wants a login: write the variable as http://USER:PASSWORD@HOST:PORT, %s", named(to, proxy), bypass(to))
 }
 
-// named describes the proxy for a URL in a hint. The description contains the proxy's host
-// and its variable, but no user name or password.
+// named describes the proxy for a URL in a hint, by its host and its variable, without user name and password.
 func named(to, proxy *url.URL) string {
 	if proxy == nil {
 		return "the proxy, which " + variable(to) + " names,"
@@ -159,15 +147,12 @@ func bypass(to *url.URL) string {
 
 // environmentProxy returns the proxy that net/http uses for a URL, or nil.
 func environmentProxy(to *url.URL) *url.URL {
-	proxy, err := http.ProxyFromEnvironment(&http.Request{URL: to})
-	if err != nil {
-		return nil
-	}
+	proxy, _ := http.ProxyFromEnvironment(&http.Request{URL: to}) // nil after an error
 	return proxy
 }
 
-// variable returns the name of the variable from which net/http reads the proxy for a URL.
-// The variable in capitals takes precedence over the variable in lower case.
+// variable returns the name of the variable from which net/http reads the proxy for a URL. The variable in capitals takes
+// precedence over the one in lower case.
 func variable(to *url.URL) string {
 	name := "HTTPS_PROXY"
 	if to.Scheme == "http" {

@@ -20,19 +20,6 @@ import (
 // maxLinks is the maximum number of links in a path, as in Linux.
 const maxLinks = 40
 
-// Check returns an error with a hint if a user other than this one and root may write to a folder, or may replace the
-// folder or one that leads to it. It follows links, and checks the folders that lead to their targets, too. It does not
-// check what is missing. Access control lists are not read.
-//
-// A folder that leads to another one may be open to all users if it is sticky, such as /tmp. Every folder may be open to a
-// group in which no other user is known to be:
-//   - for a folder of root's, a group of this process. Kubernetes opens volumes to fsGroup.
-//   - for a folder of this user's, the user's private group, which has the user's number or name. A umask of 002 goes with
-//     such groups.
-//
-// Where no other user exists, all folders pass: an emptyDir of Kubernetes is open to all users.
-func Check(path string) error { return ForUser().Check(path) }
-
 // checkAbove is like [Check] for the folders that lead to path.
 func (p process) checkAbove(path string) error {
 	path, err := filepath.Abs(path)
@@ -144,7 +131,7 @@ func owners(file fs.FileInfo) (user, group int) {
 }
 
 // isOwnGroup reports whether a group is one of this process, or root's, and no other user is known to be in it. owner is
-// the owner of the folder that the group may write to.
+// that of the folder.
 func (p process) isOwnGroup(owner, group int) bool {
 	a, err := readAccounts(p.etc)
 	if err != nil || slices.ContainsFunc(a.members(group), p.isOther) {
@@ -169,10 +156,7 @@ func (p process) isOther(u account) bool { return u.id != p.user && !p.isRoot(u.
 const nobody = 65534
 
 // accounts are the users and groups of this machine, without those of a directory service.
-type accounts struct {
-	users  []account
-	groups []account
-}
+type accounts struct{ users, groups []account }
 
 // account is a user or a group.
 type account struct {

@@ -1,8 +1,6 @@
-// Package privatefolder creates folders that only their owner can use, and writes files into
-// them. If other users can use an existing folder or file, the package changes its mode. It refuses
-// a folder that another user could replace. It also locks files against other processes.
-//
-// On Windows, there are no modes. A folder inherits the access rules of its parent.
+// Package privatefolder creates folders that only their owner can use, and writes files into them. If other users can use
+// an existing folder or file, the package changes its mode. It refuses a folder that another user could replace. It also
+// locks files against other processes. On Windows, there are no modes: a folder inherits the access rules of its parent.
 package privatefolder
 
 import (
@@ -16,6 +14,8 @@ import (
 	"runtime"
 	"strings"
 	"time"
+
+	"github.com/ocibridge/ocibridge/internal/base/files"
 )
 
 const (
@@ -80,14 +80,25 @@ func (c Checker) MakeAsIs(path string) error {
 // Check is like the function [Check].
 func (c Checker) Check(path string) error { return c.check(path, false) }
 
-// NarrowFile changes the mode of an existing file to 0600 if other users can use the file.
-// It logs the same warnings as [Make], and never narrows the target of a symbolic link.
-func NarrowFile(path string, log *slog.Logger) error {
-	return warn("file", path, fileMode, log)
-}
+// Check returns an error with a hint if a user other than this one and root may write to a folder, or may replace the
+// folder or one that leads to it. It follows links, and checks the folders that lead to their targets, too. It does not
+// check what is missing. Access control lists are not read.
+//
+// A folder that leads to another one may be open to all users if it is sticky, such as /tmp. Every folder may be open to a
+// group in which no other user is known to be:
+//   - for a folder of root's, a group of this process. Kubernetes opens volumes to fsGroup.
+//   - for a folder of this user's, the user's private group, which has the user's number or name. A umask of 002 goes with
+//     such groups.
+//
+// Where no other user exists, all folders pass: an emptyDir of Kubernetes is open to all users. On Windows, folders in a
+// user's profile belong to the user alone, and pass.
+func Check(path string) error { return ForUser().Check(path) }
 
-// warn changes the mode of path if other users can use path. It logs a warning if the old
-// mode was too wide, whether the change succeeded or not.
+// NarrowFile changes the mode of an existing file to 0600 if other users can use the file. It logs the same warnings as
+// [Make], and never narrows the target of a symbolic link.
+func NarrowFile(path string, log *slog.Logger) error { return warn("file", path, fileMode, log) }
+
+// warn changes the mode of path if other users can use path. It logs a warning whether the change succeeds or not.
 func warn(kind, path string, mode fs.FileMode, log *slog.Logger) error {
 	was, err := keepNarrow(path, mode)
 	if was == "" {
@@ -105,8 +116,7 @@ func warn(kind, path string, mode fs.FileMode, log *slog.Logger) error {
 	return nil
 }
 
-// keepNarrow changes the mode of path if other users can use path, and returns the old mode
-// in octal. It returns "" if other users cannot use path.
+// keepNarrow changes the mode of path if other users can use path, and returns the old mode in octal, or else "".
 func keepNarrow(path string, mode fs.FileMode) (was string, err error) {
 	found, err := os.Stat(path)
 	if err != nil || found.Mode().Perm()&others == 0 || runtime.GOOS == "windows" {
@@ -115,8 +125,7 @@ func keepNarrow(path string, mode fs.FileMode) (was string, err error) {
 	return fmt.Sprintf("%04o", found.Mode().Perm()), narrow(path, mode)
 }
 
-// narrow sets the mode of a folder or a file. It returns an error if path is a symbolic link,
-// or if the file system does not change modes.
+// narrow sets the mode of a folder or a file, but not through a symbolic link.
 func narrow(path string, mode fs.FileMode) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -127,8 +136,7 @@ func narrow(path string, mode fs.FileMode) error {
 	if err != nil {
 		return err
 	}
-	// Chmod changes the open file. If another program replaces path with a link after this check,
-	// Chmod does not follow the link.
+	// Chmod changes the open file. It follows no link with which another program replaces path after this check.
 	if found, err := os.Lstat(path); err != nil || !os.SameFile(found, opened) {
 		return errors.Join(errLink, err)
 	}
@@ -141,9 +149,8 @@ func narrow(path string, mode fs.FileMode) error {
 	return nil
 }
 
-// MakeBelow calls [Make] for one folder: the direct child of parent that contains path or is
-// path itself. It does nothing if path is parent, if path is outside parent, or if parent is
-// "".
+// MakeBelow calls [Make] for one folder: the direct child of parent that contains path or is path itself. It does nothing
+// if path is not below parent, or if parent is "".
 func MakeBelow(parent, path string, log *slog.Logger) error {
 	if parent == "" {
 		return nil
@@ -163,12 +170,10 @@ func MakeBelow(parent, path string, log *slog.Logger) error {
 	return Make(filepath.Join(parent, first), log)
 }
 
-// Temporary is the prefix of the names of temporary files that [Write] creates. If a process
-// is killed, such a file may remain.
+// Temporary is the prefix of the names of temporary files that [Write] creates. A killed process may leave one behind.
 const Temporary = ".tmp-"
 
-// Write creates or replaces a file atomically, and creates the file's folder if it is
-// missing. Only the owner can read the file.
+// Write creates or replaces a file atomically, and its folder if that is missing. Only the owner can read the file.
 func Write(name string, data []byte) error {
 	folder := filepath.Dir(name)
 	if err := os.MkdirAll(folder, folderMode); err != nil {
@@ -189,15 +194,14 @@ func Write(name string, data []byte) error {
 }
 
 // ErrLocked means that another process holds a lock for too long.
-var ErrLocked = errors.New("another process has locked it")
+var ErrLocked = files.ErrLocked
 
 // lockInterval is the time between two attempts to lock a file.
 const lockInterval = 5 * time.Millisecond
 
-// Lock opens a file and locks it against all other callers, in this process and in others. It
-// creates the file if it is missing. It fails with [ErrLocked] if the file stays locked for the
-// given time. The lock ends when the caller closes the file, and when the process exits. Nobody
-// may remove the file, because two processes could then lock different files of the same name.
+// Lock opens a file and locks it against all other callers, in this process and in others. It creates the file if it is
+// missing. It fails with [ErrLocked] if the file stays locked for the given time. The lock ends when the caller closes the
+// file. Nobody may remove the file, because two processes could then lock different files of the same name.
 func Lock(name string, within time.Duration) (*os.File, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
@@ -208,11 +212,10 @@ func Lock(name string, within time.Duration) (*os.File, error) {
 	return f, err
 }
 
-// LockUntil is like [Lock], but waits until ctx ends. It tries at least once. The error then wraps
-// [ErrLocked] and the cause of ctx.
+// LockUntil is like [Lock], but waits until ctx ends, and tries at least once. The error wraps [ErrLocked] and ctx's cause.
 func LockUntil(ctx context.Context, name string) (*os.File, error) {
 	for {
-		f, err := tryLock(name)
+		f, err := files.OpenLocked(name)
 		if !errors.Is(err, ErrLocked) {
 			return f, err
 		}

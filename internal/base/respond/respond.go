@@ -1,16 +1,15 @@
 // Package respond sends documents to clients that may read slowly, or not at all.
 //
-// A response with a document holds the document's bytes until the client has read them. [Documents]
-// buffers each response until its handler has returned, so that the response then holds nothing else.
-// Responses with equal documents hold the bytes once, however many clients do not read them.
+// A response with a document holds the document's bytes until the client has read them. [Documents] buffers each response
+// until its handler has returned, so that the response then holds nothing else. Responses with equal documents hold the
+// bytes once, however many clients do not read them.
 //
 // Invariants:
 //
-//   - A response ends if the client takes less than 32 KiB in [Stall], or if it takes longer than [Whole]
-//     for all.
+//   - A response ends if the client takes less than 32 KiB in [Stall], or if it takes longer than [Whole] for all.
 //   - Nothing is sent if the handler panics before it has returned.
-//   - A handler that flushes, or sets its own write deadline, streams: its response is not buffered, and
-//     the handler bounds the time of its client.
+//   - A handler that flushes, or sets its own write deadline, streams: its response is not buffered, and the handler bounds
+//     the time of its client.
 //   - A redirect's Location has only printable ASCII.
 package respond
 
@@ -32,8 +31,7 @@ const (
 	piece = 32 << 10
 	// minShared is the minimum size in bytes of a document for which equal documents are looked up.
 	minShared = 4 << 10
-	// maxDocument is the maximum size in bytes of a response that is buffered. The rest of a longer one
-	// is sent as the handler writes it, also in pieces.
+	// maxDocument is the maximum size in bytes of a response that is buffered. A longer one is sent as it is written.
 	maxDocument = 8 << 20
 )
 
@@ -66,10 +64,7 @@ func (d *Documents) Serve(w http.ResponseWriter, r *http.Request, handler http.H
 	if out.status != 0 {
 		w.WriteHeader(out.status)
 	}
-	if len(data) > 0 {
-		// An error means that the client has left.
-		_, _ = send(w, data, time.Now().Add(Whole))
-	}
+	_, _ = send(w, data, time.Now().Add(Whole)) // an error means that the client has left
 }
 
 // Handler returns a handler that calls [Documents.Serve].
@@ -77,8 +72,8 @@ func (d *Documents) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { d.Serve(w, r, next) })
 }
 
-// share returns the bytes of an equal document that is being sent, or else data. The caller calls
-// release when it has sent the document.
+// share returns the bytes of an equal document that is being sent, or else data. The caller calls release once it has sent
+// them.
 func (d *Documents) share(data []byte) (shared []byte, release func()) {
 	key := sha256.Sum256(data)
 	d.mu.Lock()
@@ -101,10 +96,9 @@ func (d *Documents) share(data []byte) (shared []byte, release func()) {
 	}
 }
 
-// Send sends a whole document that nobody changes any more. w may be the writer that [Documents.Serve]
-// passes to a handler, or wrap it; the document is then sent when the handler has returned. If shared is
-// true, the caller holds the document anyway, and equal documents are not looked up. Send returns the
-// number of bytes that were sent or will be sent.
+// Send sends a whole document that nobody changes any more. If w is or wraps the writer that [Documents.Serve] passes to a
+// handler, the document is sent when the handler has returned. If shared is true, the caller holds the document anyway, and
+// equal documents are not looked up. Send returns the number of bytes that were sent or will be sent.
 func Send(w http.ResponseWriter, data []byte, shared bool) int {
 	if out := responseOf(w); out != nil && !out.streams && len(out.body) == 0 {
 		out.body, out.shared = data, shared
@@ -114,8 +108,8 @@ func Send(w http.ResponseWriter, data []byte, shared bool) int {
 	return n
 }
 
-// Redirect answers with a temporary redirect that nobody may cache. The URL can come from a registry or an
-// origin, so its query can contain any text. Redirect percent-encodes what is not printable ASCII.
+// Redirect answers with a temporary redirect that nobody may cache. It percent-encodes what is not printable ASCII, because
+// the URL can come from a registry or an origin.
 func Redirect(w http.ResponseWriter, to string) {
 	var location strings.Builder
 	for _, b := range []byte(to) {
@@ -152,9 +146,7 @@ func send(w http.ResponseWriter, data []byte, end time.Time) (sent int, err erro
 		if deadline.After(end) {
 			deadline = end
 		}
-		// The call fails for some ResponseWriters, but not for those of net/http's server. The error does
-		// not matter.
-		_ = client.SetWriteDeadline(deadline)
+		_ = client.SetWriteDeadline(deadline) // it never fails for the ResponseWriters of net/http's server
 		var n int
 		n, err = w.Write(data[:min(piece, len(data))])
 		sent, data = sent+n, data[n:]
@@ -170,12 +162,10 @@ type response struct {
 	body    []byte
 	shared  bool // the body belongs to the caller of Send
 	streams bool // nothing is buffered any more
-	// end is when a response ends that did not fit into the buffer. It is zero for one that fits, and if the handler
-	// bounds the time of its client.
+	// end is when a response ends that did not fit into the buffer. It is zero if the handler bounds the client's time.
 	end time.Time
 }
 
-// WriteHeader implements [http.ResponseWriter].
 func (r *response) WriteHeader(status int) {
 	switch {
 	case r.streams || status < http.StatusOK:
@@ -185,7 +175,6 @@ func (r *response) WriteHeader(status int) {
 	}
 }
 
-// Write implements [http.ResponseWriter].
 func (r *response) Write(p []byte) (int, error) {
 	if !r.streams && (r.shared || len(r.body)+len(p) > maxDocument) {
 		r.end = time.Now().Add(Whole)
@@ -242,7 +231,6 @@ func (r *response) FlushError() error {
 	return r.client.Flush()
 }
 
-// Flush implements [http.Flusher].
 func (r *response) Flush() { _ = r.FlushError() }
 
 // Unwrap returns the wrapped writer, for [http.ResponseController].

@@ -19,9 +19,8 @@ import (
 // namespace is the prefix of the names of ocibridge's own metrics.
 const namespace = "ocibridge"
 
-// seconds are the upper bounds of the buckets of histograms. Documents from memory take
-// less than a millisecond. Clients wait up to 10 seconds for other documents. Archives take
-// minutes.
+// seconds are the upper bounds of the buckets of histograms. Documents from memory take less than a millisecond. Clients
+// wait up to 10 seconds for other documents. Archives take minutes.
 var seconds = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}
 
 // Metrics are the metrics of a process. They survive reloads of its configuration.
@@ -45,8 +44,7 @@ type Metrics struct {
 	reloadTime prometheus.Gauge
 }
 
-// sampled maps the names of gauges to their help texts. Each scrape reads the values of
-// these gauges anew.
+// sampled maps the names of gauges, whose values each scrape reads anew, to their help texts.
 var sampled = map[string]string{
 	"catalog_memory_bytes":                     "The approximate size of the catalog in memory.",
 	"catalog_entries":                          "Entries of the catalog in memory.",
@@ -62,8 +60,8 @@ var sampled = map[string]string{
 	"pull_spool_limit_bytes":                   "The limit of bytes on disk of archives that are being fetched.",
 }
 
-// NewMetrics returns the metrics of a version of ocibridge. The histogram of durations
-// contains each of the given routes, with the value 0, before the first request.
+// NewMetrics returns the metrics of a version of ocibridge. The histogram of durations contains each of the given routes
+// from the start.
 func NewMetrics(version string, routes ...string) *Metrics {
 	m := &Metrics{registry: prometheus.NewRegistry()}
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -92,15 +90,13 @@ func (m *Metrics) Handler(log *slog.Logger) http.Handler {
 // Gatherer returns the metrics for tests and exporters.
 func (m *Metrics) Gatherer() prometheus.Gatherer { return m.registry }
 
-// Sample sets the function that returns the values of the sampled gauges, by the names of
-// the gauges. A gauge without a value is 0. Each call replaces the previous function.
+// Sample sets the function that returns the values of the sampled gauges by their names. A gauge without a value is 0.
 func (m *Metrics) Sample(read func() map[string]float64) { m.sampled.Store(&read) }
 
 // RequestBegan counts the beginning of a client's request.
 func (m *Metrics) RequestBegan() { m.inFlight.Inc() }
 
-// RequestEnded counts the end of a client's request. A status of 0 means that the response
-// broke off.
+// RequestEnded counts the end of a client's request. A status of 0 means that the response broke off.
 func (m *Metrics) RequestEnded(route, method string, status int, took time.Duration) {
 	m.inFlight.Dec()
 	switch method {
@@ -116,8 +112,7 @@ func (m *Metrics) RequestEnded(route, method string, status int, took time.Durat
 	m.took.WithLabelValues(route).Observe(took.Seconds())
 }
 
-// Reloaded counts a reload of the configuration. The reload failed if err is not nil. The
-// start of the process counts as a successful reload.
+// Reloaded counts a reload of the configuration, with its error or nil. The start of the process counts as a reload.
 func (m *Metrics) Reloaded(err error) {
 	m.reloaded.Set(oneIf(err == nil))
 	if err != nil {
@@ -182,8 +177,7 @@ func (m *Metrics) registerRefusals() {
 		map[string]*atomic.Uint64{"unknown": &a.Unknown, "forbidden": &a.Forbidden, "capability": &a.Capability, "unavailable": &a.Unavailable})
 }
 
-// countBy registers one metric with a label. The keys of the map are the values of the
-// label. Other packages increment the counters in the map.
+// countBy registers one metric with a label. The keys of the map are the values of the label.
 func (m *Metrics) countBy(label, name, help string, counters map[string]*atomic.Uint64) {
 	for value, n := range counters {
 		m.count(name, help, prometheus.Labels{label: value}, n)
@@ -202,8 +196,8 @@ func (m *Metrics) gauge(name, help string, labels prometheus.Labels) prometheus.
 	return g
 }
 
-// counters registers a metric with the given labels. For each of the given values of the
-// metric's only label, a counter with the value 0 exists from the start.
+// counters registers a metric with the given labels. Its counters for the given values of its only label exist from the
+// start.
 func (m *Metrics) counters(name, help string, values []string, labels ...string) *prometheus.CounterVec {
 	v := prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}, labels)
 	m.registry.MustRegister(v)
@@ -230,29 +224,24 @@ func (m *Metrics) registerSampled() {
 	}
 }
 
-// The types below are counters that the gateway's packages increment. Their zero values
-// count from 0. Counters survive a reload of the configuration, because the new catalog and
-// cache use the same counters.
+// The types below are counters that the gateway's packages increment. They survive a reload of the configuration, because
+// the new catalog and cache use the same counters.
 
 // CatalogCounters count the catalog's answers by the source of the answer.
 type CatalogCounters = fresh.Counters
 
 // ArchiveCounters count requests for archives.
 type ArchiveCounters struct {
-	// These fields count responses by the source of their bytes: the cache, a running fetch
-	// into the cache, or the registry without the cache. Redirected counts responses that
-	// sent the client to another server.
+	// These fields count responses by the source of their bytes: the cache, a running fetch into the cache, the registry
+	// without the cache, or another server, to which the client was sent.
 	Cached, Fetched, Streamed, Redirected Served
-	// BrokenOff counts responses that broke off because of the registry or the cache. It
-	// does not count responses that the client aborted.
+	// BrokenOff counts responses that broke off because of the registry or the cache, and not because of the client.
 	BrokenOff atomic.Uint64
 
-	// Hits, Joins and Misses count lookups of archives that the cache contains, is
-	// already fetching, or starts to fetch. Bypasses counts archives that the cache cannot
-	// store.
+	// Hits, Joins and Misses count lookups of archives that the cache contains, is already fetching, or starts to fetch.
+	// Bypasses counts archives that the cache cannot store.
 	Hits, Joins, Misses, Bypasses atomic.Uint64
-	// Evicted and EvictedBytes count the archives that the cache removed to make room, and
-	// their bytes.
+	// Evicted and EvictedBytes count the archives that the cache removed to make room, and their bytes.
 	Evicted, EvictedBytes atomic.Uint64
 	// Damaged counts archives in the cache that did not match their digest.
 	Damaged atomic.Uint64
@@ -291,7 +280,6 @@ type pull struct {
 }
 
 // pullResults contains the metric and the outcomes of each kind of result of pull-through.
-// docs/reference/operations.md explains the outcomes.
 var pullResults = map[string]struct {
 	name, help string
 	outcomes   []string
@@ -313,8 +301,8 @@ func (p *pull) register(m *Metrics) {
 	p.took = m.histograms("pull_duration_seconds", "How long it took to fetch archives from their origins, until the last byte.").WithLabelValues()
 }
 
-// Pulled counts a result of pull-through. The kind of the result is "verified", "fetched"
-// or "stored". An outcome that the kind does not have counts as "failed".
+// Pulled counts a result of pull-through, of the kind "verified", "fetched" or "stored". An outcome that the kind does not
+// have counts as "failed".
 func (m *Metrics) Pulled(kind, outcome string) {
 	if !slices.Contains(pullResults[kind].outcomes, outcome) {
 		outcome = "failed"
@@ -322,8 +310,7 @@ func (m *Metrics) Pulled(kind, outcome string) {
 	m.pull.results[kind].WithLabelValues(outcome).Inc()
 }
 
-// PullDownloaded counts the bytes that an origin sent for an archive. If the download is
-// complete, PullDownloaded also counts the duration of the download.
+// PullDownloaded counts the bytes that an origin sent for an archive, and the duration of a complete download.
 func (m *Metrics) PullDownloaded(bytes int64, took time.Duration, complete bool) {
 	m.pull.bytes.Add(float64(max(0, bytes)))
 	if complete {

@@ -15,8 +15,7 @@ import (
 // Check is one condition of readiness.
 type Check struct {
 	Name string
-	// Run reports whether the condition holds. Run must return when its context ends. Two
-	// calls of the same Run never overlap.
+	// Run reports whether the condition holds. It must return when its context ends. Its calls never overlap.
 	Run func(context.Context) Finding
 }
 
@@ -30,20 +29,15 @@ type Finding struct {
 }
 
 const (
-	// currentFor is how long findings are current. While they are current, requests run no
-	// checks.
-	currentFor = 5 * time.Second
-	// staleFor is the maximum age of stale findings that are used while new checks run.
-	staleFor = time.Minute
-	// checkTimeout is the timeout of the checks.
+	currentFor   = 5 * time.Second // how long findings are current, so that requests run no checks
+	staleFor     = time.Minute     // the maximum age of stale findings that are used while new checks run
 	checkTimeout = 3 * time.Second
-	// patience is how long a request waits for new findings if there are stale findings. It
-	// is short because many probes wait only one second for a response.
+	// patience is how long a request waits for new findings if there are stale findings. It is short because many probes
+	// wait only one second for a response.
 	patience = 500 * time.Millisecond
 )
 
-// Readiness reports whether a gateway is ready for requests. It is safe for concurrent
-// use.
+// Readiness reports whether a gateway is ready for requests. It is safe for concurrent use.
 type Readiness struct {
 	metrics  *Metrics
 	log      *slog.Logger
@@ -59,8 +53,8 @@ type report struct {
 	Checks map[string]Finding `json:"checks,omitempty"`
 }
 
-// NewReadiness returns the readiness of a gateway. The first request runs the first checks.
-// The readiness sets the metric "ready", and logs each change of a finding.
+// NewReadiness returns the readiness of a gateway. The first request runs the first checks. The readiness sets the metric
+// "ready", and logs each change of a finding.
 func NewReadiness(m *Metrics, log *slog.Logger, checks ...Check) *Readiness {
 	h := &Readiness{metrics: m, log: log, checks: checks}
 	h.reports = fresh.New(fresh.Options[string, *report]{
@@ -78,8 +72,7 @@ func (h *Readiness) Drain() {
 // Refresh runs the checks and sets the metric "ready", unless the findings are current.
 func (h *Readiness) Refresh(ctx context.Context) { h.report(ctx) }
 
-// ServeHTTP responds with the findings in JSON. The status is 200 if the gateway is ready,
-// and 503 otherwise.
+// ServeHTTP responds with the findings in JSON, with status 200 if the gateway is ready, and 503 otherwise.
 func (h *Readiness) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	found := h.report(r.Context())
 	w.Header().Set("Content-Type", "application/json")
@@ -133,8 +126,7 @@ func (h *Readiness) check(ctx context.Context, _ string, last *fresh.Answer[*rep
 	return fresh.Answer[*report]{Value: found, TTL: currentFor, StaleFor: staleFor}, nil
 }
 
-// logChange logs the finding f of a check if it differs from was, the previous finding of
-// the check.
+// logChange logs the finding f of a check if it differs from was, the check's previous finding.
 func (h *Readiness) logChange(name string, was, f Finding) {
 	switch {
 	case f.OK == was.OK && f.Message == was.Message:

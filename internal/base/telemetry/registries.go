@@ -11,8 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// RegistryRequest is one attempt of a request to a registry, its token server or its
-// storage.
+// RegistryRequest is one attempt of a request to a registry, its token server or its storage.
 type RegistryRequest struct {
 	Host       string        // with its port, if the URL has a port
 	Authorized bool          // whether the request had a credential
@@ -31,11 +30,10 @@ type registries struct {
 }
 
 const (
-	// maxHosts is the maximum number of hosts with their own label. A registry can redirect
-	// its clients to any number of token servers and storage hosts.
-	maxHosts = 32
-	// otherHosts is the label of all other hosts.
-	otherHosts = "other"
+	// maxHosts is the maximum number of hosts with their own label. A registry can redirect its clients to any number of
+	// token servers and storage hosts.
+	maxHosts   = 32
+	otherHosts = "other" // the label of all other hosts
 )
 
 func (r *registries) register(m *Metrics) {
@@ -44,8 +42,7 @@ func (r *registries) register(m *Metrics) {
 	r.took = m.histograms("registry_request_duration_seconds", "How long it took until the answer to such a request began, or failed.", "registry")
 }
 
-// AddRegistries gives each of these hosts its own label, even beyond the limit. Hosts that
-// already have a label keep it.
+// AddRegistries gives each of these hosts its own label, even beyond the limit.
 func (m *Metrics) AddRegistries(hosts ...string) {
 	m.registries.mu.Lock()
 	defer m.registries.mu.Unlock()
@@ -61,8 +58,7 @@ func (m *Metrics) RegistryRequest(r RegistryRequest) {
 	m.registries.took.WithLabelValues(host).Observe(r.Took.Seconds())
 }
 
-// label returns the label of a host. The label is the host itself, or otherHosts for the
-// hosts beyond maxHosts.
+// label returns the label of a host: the host itself, or otherHosts beyond maxHosts.
 func (r *registries) label(host string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -77,10 +73,10 @@ func (r *registries) label(host string) string {
 
 // outcome returns the label of the request's outcome.
 func (r RegistryRequest) outcome() string {
-	var network net.Error
+	network, ok := errors.AsType[net.Error](r.Err)
 	switch {
 	case r.Err == nil:
-	case errors.Is(r.Err, context.DeadlineExceeded), errors.As(r.Err, &network) && network.Timeout():
+	case errors.Is(r.Err, context.DeadlineExceeded), ok && network.Timeout():
 		return "timeout"
 	case errors.Is(r.Err, context.Canceled):
 		return "canceled"

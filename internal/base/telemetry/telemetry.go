@@ -1,13 +1,12 @@
-// Package telemetry shows operators what a gateway does. It provides metrics for
-// Prometheus, OpenTelemetry traces, the ids of requests in the log, and readiness. No other
-// package imports Prometheus' client or OpenTelemetry. docs/reference/operations.md describes every
-// metric, and a test compares that page with the metrics.
+// Package telemetry shows operators what a gateway does. It provides metrics for Prometheus, OpenTelemetry traces, the ids
+// of requests in the log, and readiness. No other package imports Prometheus' client or OpenTelemetry.
+// docs/reference/operations.md describes every metric, and a test compares that page with the metrics.
 //
-// Contexts carry the id and the trace of a request. Other packages start spans with
-// [Start], and use the counters of this package, such as [CatalogCounters].
+// Contexts carry the id and the trace of a request. Other packages start spans with [Start], and use the counters of this
+// package, such as [CatalogCounters].
 //
-// No label of a metric contains the name of a provider, because the number of providers
-// is not bounded. The number of registries in labels is bounded.
+// No label of a metric contains the name of a provider, because the number of providers is not bounded. The number of
+// registries in labels is bounded.
 package telemetry
 
 import (
@@ -28,8 +27,7 @@ type Tracer interface {
 	Join(ctx context.Context, h http.Header) context.Context
 }
 
-// End ends a span and adds attributes to it. err is the error of the operation, or nil. An
-// attribute must not contain a secret.
+// End ends a span and adds attributes without secrets to it. err is the error of the operation, or nil.
 type End func(err error, attrs ...slog.Attr)
 
 type requestKey struct{}
@@ -45,15 +43,13 @@ func requestFrom(ctx context.Context) request {
 	return r
 }
 
-// WithRequest returns a copy of ctx that carries the id of a request and a tracer. If the
-// tracer is nil, the spans of the request are not recorded.
+// WithRequest returns a copy of ctx that carries the id of a request and a tracer, or nil for a request without spans.
 func WithRequest(ctx context.Context, id string, t Tracer) context.Context {
 	return context.WithValue(ctx, requestKey{}, request{id, t})
 }
 
-// Follow returns a copy of ctx that carries the id and the trace of another context's
-// request. Use it for an operation that several requests wait for. Such an operation has
-// its own context, because it can outlive each of these requests.
+// Follow returns a copy of ctx that carries the id and the trace of another context's request. It is for an operation that
+// several requests wait for, whose own context can outlive each of these requests.
 func Follow(ctx, from context.Context) context.Context {
 	r := requestFrom(from)
 	if r == (request{}) {
@@ -66,8 +62,7 @@ func Follow(ctx, from context.Context) context.Context {
 	return ctx
 }
 
-// Start begins a span in the trace of the request whose id ctx carries. The caller ends the
-// span. Without tracing, Start does nothing.
+// Start begins a span in the trace of the request of ctx. The caller ends the span. Without tracing, Start does nothing.
 func Start(ctx context.Context, name string, attrs ...slog.Attr) (context.Context, End) {
 	if t := requestFrom(ctx).tracer; t != nil {
 		return t.Start(ctx, name, attrs...)
@@ -78,13 +73,11 @@ func Start(ctx context.Context, name string, attrs ...slog.Attr) (context.Contex
 // LogKey is the key of a request's id in the log.
 const LogKey = "request_id"
 
-// Handler returns a log handler that passes records to h. If the context of a record
-// carries the id of a request, it adds this id to the record.
+// Handler returns a log handler that passes records to h, each with the id of the request that its context carries.
 func Handler(h slog.Handler) slog.Handler { return tagging{h} }
 
 type tagging struct{ slog.Handler }
 
-// Handle implements [slog.Handler].
 func (t tagging) Handle(ctx context.Context, r slog.Record) error {
 	if id := requestFrom(ctx).id; id != "" {
 		r = r.Clone()
@@ -93,19 +86,16 @@ func (t tagging) Handle(ctx context.Context, r slog.Record) error {
 	return t.Handler.Handle(ctx, r)
 }
 
-// WithAttrs implements [slog.Handler].
 func (t tagging) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return tagging{t.Handler.WithAttrs(attrs)}
 }
 
-// WithGroup implements [slog.Handler].
 func (t tagging) WithGroup(name string) slog.Handler { return tagging{t.Handler.WithGroup(name)} }
 
-// WarningPause is the minimum time between two warnings that a [Throttle] allows. Clients can cause such warnings as often
-// as they want.
+// WarningPause is the minimum time between two warnings that a [Throttle] allows.
 const WarningPause = time.Minute
 
-// Throttle limits a warning to one per [WarningPause]. The zero value is ready for use.
+// Throttle limits a warning that clients can cause to one per [WarningPause]. The zero value is ready for use.
 type Throttle struct {
 	mu     sync.Mutex
 	warned time.Time

@@ -35,20 +35,16 @@ type OpenTelemetry struct {
 
 var _ Tracer = (*OpenTelemetry)(nil)
 
-// WantsTraces reports whether the environment enables traces. The environment enables
-// traces if it names an exporter or the address of a collector. The exporter none, and
-// OTEL_SDK_DISABLED=true, disable traces.
+// WantsTraces reports whether the environment enables traces: it names an exporter or the address of a collector. The
+// exporter none, and OTEL_SDK_DISABLED=true, disable traces.
 func WantsTraces(getenv func(string) string) bool {
-	if getenv("OTEL_SDK_DISABLED") == "true" {
-		return false
-	}
 	exporter := getenv("OTEL_TRACES_EXPORTER")
-	to := cmp.Or(getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"), getenv("OTEL_EXPORTER_OTLP_ENDPOINT"))
-	return exporter != "none" && (exporter != "" || to != "")
+	to := cmp.Or(exporter, getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"), getenv("OTEL_EXPORTER_OTLP_ENDPOINT"))
+	return to != "" && exporter != "none" && getenv("OTEL_SDK_DISABLED") != "true"
 }
 
-// NewTracer returns a tracer that the OTEL_* variables configure. The caller shuts the
-// tracer down. Errors of the exporter are logged.
+// NewTracer returns a tracer that the OTEL_* variables configure. The caller shuts the tracer down. Errors of the exporter
+// are logged.
 func NewTracer(ctx context.Context, version string, log *slog.Logger) (*OpenTelemetry, error) {
 	exporter, err := autoexport.NewSpanExporter(ctx)
 	if err != nil {
@@ -87,8 +83,7 @@ func (t *OpenTelemetry) Follow(ctx, from context.Context) context.Context {
 	return trace.ContextWithSpan(ctx, trace.SpanFromContext(from))
 }
 
-// kinds maps the name of a span to its kind. It contains only the spans that describe
-// communication with another program.
+// kinds maps the names of the spans that describe communication with another program to their kinds.
 var kinds = map[string]trace.SpanKind{"request": trace.SpanKindServer, "registry request": trace.SpanKindClient}
 
 // Start implements [Tracer].
@@ -108,13 +103,11 @@ func (t *OpenTelemetry) Start(ctx context.Context, name string, attrs ...slog.At
 	}
 }
 
-// maxText is the maximum length in bytes of an attribute or an error of a span. It is
-// limited because clients choose the lengths of paths, and registries choose the lengths of
-// errors.
+// maxText is the maximum length in bytes of an attribute or an error of a span. Clients choose the lengths of paths, and
+// registries choose the lengths of errors.
 const maxText = 1000
 
-// bounded returns the first maxText bytes of s as valid UTF-8. If a message contains any
-// invalid UTF-8, a collector refuses the whole message.
+// bounded returns the first maxText bytes of s as valid UTF-8. A collector refuses a message with any invalid UTF-8.
 func bounded(s string) string { return strings.ToValidUTF8(s[:min(len(s), maxText)], "\ufffd") }
 
 func attributes(attrs []slog.Attr) []attribute.KeyValue {

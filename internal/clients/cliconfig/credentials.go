@@ -26,7 +26,6 @@ type apiToken struct{ login.Secret }
 
 var _ svcauth.HostCredentials = apiToken{}
 
-// PrepareRequest implements [svcauth.HostCredentials].
 func (t apiToken) PrepareRequest(req *http.Request) {
 	if req.Header == nil {
 		req.Header = http.Header{}
@@ -68,7 +67,6 @@ func (c *Config) CredentialsSource() svcauth.CredentialsSource { return source{c
 
 type source struct{ config *Config }
 
-// ForHost implements [svcauth.CredentialsSource].
 func (s source) ForHost(ctx context.Context, host svchost.Hostname) (svcauth.HostCredentials, error) {
 	filed, ok := s.config.env[host]
 	if !ok {

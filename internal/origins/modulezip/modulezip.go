@@ -237,7 +237,6 @@ type counter struct {
 	n int64
 }
 
-// Write implements [io.Writer].
 func (c *counter) Write(p []byte) (int, error) {
 	n, err := c.w.Write(p)
 	c.n += int64(n)
@@ -253,7 +252,6 @@ type reader struct {
 	r   io.Reader
 }
 
-// Read implements [io.Reader].
 func (r reader) Read(p []byte) (int, error) {
 	if err := context.Cause(r.ctx); err != nil {
 		return 0, err

@@ -59,7 +59,6 @@ type reader struct {
 	leave func() // stops counting the client; further calls do nothing
 }
 
-// Close implements [io.Closer].
 func (r *reader) Close() error {
 	r.leave()
 	return r.Reader.Close()
@@ -304,7 +303,6 @@ func newSpoolFile(dir string, room *reservation) (*spoolFile, error) {
 	return &spoolFile{f, room}, nil
 }
 
-// Write implements [io.Writer].
 func (f *spoolFile) Write(p []byte) (int, error) {
 	if err := f.room.write(int64(len(p))); err != nil {
 		return 0, err
@@ -320,7 +318,7 @@ func (f *spoolFile) Write(p []byte) (int, error) {
 // meanwhile, it returns the same [catalog.BusyError] as if the disk had been full from the
 // start.
 func spoolError(err error) error {
-	if isFull(err) {
+	if files.IsFull(err) {
 		return fmt.Errorf("%w: %w", busy("disk", retryRoom), err)
 	}
 	return hint.Wrap(fmt.Errorf("package under way: %w", err), "is the folder for packages under way writable, and its disk well?")

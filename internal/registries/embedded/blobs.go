@@ -33,7 +33,6 @@ type blobs struct {
 	closed context.Context // ends when the registry is closed
 }
 
-// ServeHTTP implements [http.Handler].
 func (b *blobs) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	if blob := b.open(req); blob != nil {
 		defer blob.Close()
@@ -116,7 +115,6 @@ type blobTransport struct {
 // CloseIdleConnections is called by [http.Client.CloseIdleConnections].
 func (t *blobTransport) CloseIdleConnections() { t.next.CloseIdleConnections() }
 
-// RoundTrip implements [http.RoundTripper].
 func (t *blobTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	// A response with several ranges has parts that are not in the file.
 	if req.Method != http.MethodGet || strings.Contains(req.Header.Get("Range"), ",") {
@@ -165,7 +163,6 @@ type blobBody struct {
 	left int64
 }
 
-// Read implements [io.Reader].
 func (b *blobBody) Read(p []byte) (int, error) {
 	switch err := b.ctx.Err(); {
 	case err != nil:
@@ -181,7 +178,6 @@ func (b *blobBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close implements [io.Closer].
 func (b *blobBody) Close() error { return b.file.Close() }
 
 // wholeTags returns a handler that removes tags without a manifest from lists of tags.

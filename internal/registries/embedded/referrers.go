@@ -86,7 +86,6 @@ func newReferrers(dir string, next http.Handler, limit int) *referrers {
 	}
 }
 
-// ServeHTTP implements [http.Handler].
 func (r *referrers) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	name, subject, ok := parsePath(req.URL.Path, "referrers")
 	if !ok || req.Method != http.MethodGet && req.Method != http.MethodHead {
