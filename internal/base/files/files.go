@@ -101,6 +101,20 @@ func readAll(name string, r io.Reader) ([]byte, error) {
 	return b, err
 }
 
+// ContextReader is a reader that fails once its context ends.
+type ContextReader struct {
+	context.Context
+	io.Reader
+}
+
+// Read implements [io.Reader].
+func (r ContextReader) Read(p []byte) (int, error) {
+	if err := context.Cause(r.Context); err != nil {
+		return 0, err
+	}
+	return r.Reader.Read(p)
+}
+
 // isNull reports whether a file is the null device, which users name for a file without content.
 func isNull(name string, info fs.FileInfo) bool {
 	null, err := os.Stat(os.DevNull)

@@ -16,24 +16,20 @@ import (
 )
 
 const (
-	ignoreFile = ".terraformignore"
-	// maxIgnoreBytes is the maximum size of an ignore file in bytes.
-	maxIgnoreBytes = 60 << 10
-	// maxRules is the maximum number of rules in an ignore file.
-	maxRules = 1000
-	// maxRule is the maximum length of a rule in bytes.
-	maxRule = 256
-	// maxRuleSteps is the maximum number of instructions in a rule's compiled pattern. Only a counted
-	// repetition, such as {500}, can exceed it in a rule of maxRule bytes.
+	ignoreFile     = ".terraformignore"
+	maxIgnoreBytes = 60 << 10 // the maximum size of an ignore file in bytes
+	maxRules       = 1000     // in an ignore file
+	maxRule        = 256      // the maximum length of a rule in bytes
+	// maxRuleSteps is the maximum number of instructions in a rule's compiled pattern. Only a counted repetition, such as
+	// {500}, can exceed it in a rule of maxRule bytes.
 	maxRuleSteps = 1000
-	// maxSteps bounds the comparisons of all names with all rules. A comparison costs the length of the
-	// name times the instructions of the rule. On a slow machine, this many steps take minutes.
+	// maxSteps bounds the comparisons of all names with all rules. A comparison costs the length of the name times the
+	// instructions of the rule. On a slow machine, this many steps take minutes.
 	maxSteps = 1 << 32
 )
 
-// ignoreRules decides which files an ignore file excludes. Its decisions are those of go-slug, the
-// library of OpenTofu and Terraform, which packs a folder of the disk and cannot be interrupted. On
-// Windows, too, a slash separates folders.
+// ignoreRules decides which files an ignore file excludes, as go-slug does. That library of OpenTofu and Terraform packs a
+// folder of the disk and cannot be interrupted. On Windows, too, a slash separates folders.
 type ignoreRules struct {
 	rules []ignoreRule
 	steps int64 // the steps taken so far
@@ -67,8 +63,8 @@ func readRules(root *os.Root) (*ignoreRules, error) {
 	return parseRules(data)
 }
 
-// parseRules parses the content of an ignore file. Editors of Windows write a byte order mark, which
-// would keep the first rule from matching, or UTF-16, in which no rule would match.
+// parseRules parses the content of an ignore file. Editors of Windows write a byte order mark, which would keep the first
+// rule from matching, or UTF-16, in which no rule would match.
 func parseRules(data []byte) (*ignoreRules, error) {
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
 	if !utf8.Valid(data) || bytes.IndexByte(data, 0) >= 0 {
@@ -119,10 +115,7 @@ func parseRule(text string) (ignoreRule, error) {
 	if err != nil {
 		return rule, nil
 	}
-	program, err := syntax.Compile(tree.Simplify())
-	if err != nil {
-		return rule, nil
-	}
+	program, _ := syntax.Compile(tree.Simplify()) // the error is always nil
 	if rule.steps = len(program.Inst); rule.steps > maxRuleSteps {
 		return rule, fmt.Errorf("is a pattern of %d steps, and a rule has at most %d", rule.steps, maxRuleSteps)
 	}
@@ -130,19 +123,13 @@ func parseRule(text string) (ignoreRule, error) {
 	return rule, err
 }
 
-// translate translates the pattern of a rule to a regular expression. The characters that a rule does
-// not define, such as [ and +, keep their meaning in regular expressions, as in go-slug.
+// translate translates the pattern of a rule to a regular expression. The characters that a rule does not define, such as [
+// and +, keep their meaning in regular expressions, as in go-slug.
 func translate(pattern string) string {
 	var out strings.Builder
 	scan := scanner.Scanner{Error: func(*scanner.Scanner, string) {}} // by default, it prints errors
 	scan.Init(strings.NewReader(pattern))
-	take := func(c rune) bool {
-		is := scan.Peek() == c
-		if is {
-			scan.Next()
-		}
-		return is
-	}
+	take := func(c rune) bool { return scan.Peek() == c && scan.Next() == c }
 	out.WriteByte('^')
 	for c := scan.Next(); c != scanner.EOF; c = scan.Next() {
 		switch {
@@ -169,8 +156,7 @@ func translate(pattern string) string {
 	return out.String()
 }
 
-// match finds the last rule that matches a name. It reports whether this rule excludes the name, and
-// whether no later rule can include anything again.
+// match reports whether the last rule that matches a name excludes it, and whether no later rule can include it again.
 func (r *ignoreRules) match(ctx context.Context, name string) (excluded, finally bool, err error) {
 	for _, rule := range r.rules {
 		if ctx.Err() != nil {
@@ -199,8 +185,8 @@ func (r *ignoreRules) excludes(ctx context.Context, name string) (bool, error) {
 	return excluded, err
 }
 
-// skips reports whether the rules exclude a folder and everything in it. A rule that matches the folder's
-// name without the slash at the end concerns none of its files, as in go-slug.
+// skips reports whether the rules exclude a folder and everything in it. A rule that matches the folder's name without the
+// slash at the end concerns none of its files, as in go-slug.
 func (r *ignoreRules) skips(ctx context.Context, name string) (bool, error) {
 	excluded, err := r.excludes(ctx, name)
 	if excluded || err != nil {

@@ -21,8 +21,7 @@ type entry struct {
 	refused error  // the reason why the file cannot be packed; nil: it can
 }
 
-// list returns the files of a folder that the rules do not exclude, sorted by name. It follows links
-// inside the folder.
+// list returns the files of a folder that the rules do not exclude, sorted by name. It follows links inside the folder.
 func list(ctx context.Context, root *os.Root, rules *ignoreRules) ([]entry, error) {
 	l := lister{ctx: ctx, root: root, rules: rules}
 	if err := l.folder(".", nil); err != nil {
@@ -73,15 +72,9 @@ func isPrivate(name string) bool { return name == ".git" || name == ".terraform"
 // isPrivateLink reports whether a link leads to private files of the module's folder.
 func (l *lister) isPrivateLink(name string) bool {
 	base, err := filepath.EvalSymlinks(l.root.Name())
-	if err != nil {
-		return true
-	}
-	to, err := filepath.EvalSymlinks(filepath.Join(base, filepath.FromSlash(name)))
-	if err != nil {
-		return true
-	}
-	inside, err := filepath.Rel(base, to)
-	return err != nil || slices.ContainsFunc(strings.Split(filepath.ToSlash(inside), "/"), isPrivate)
+	to, toErr := filepath.EvalSymlinks(filepath.Join(base, filepath.FromSlash(name)))
+	inside, relErr := filepath.Rel(base, to)
+	return errors.Join(err, toErr, relErr) != nil || slices.ContainsFunc(strings.Split(filepath.ToSlash(inside), "/"), isPrivate)
 }
 
 // read returns a folder's own FileInfo and its entries: at most one more than [maxEntries] allows. It closes the folder
@@ -147,8 +140,7 @@ func (l *lister) include(e entry) error {
 	return err
 }
 
-// readError returns the error about a file or folder that cannot be read. instead says what the user can do apart from
-// giving permission.
+// readError returns the error about a file or folder that cannot be read. instead is what else the user can do.
 func readError(err error, instead string) error {
 	err = fmt.Errorf("read the module: %w", err)
 	if errors.Is(err, fs.ErrPermission) {

@@ -1,14 +1,13 @@
-// Package modulezip packs the folder of a module as a zip whose bytes depend only on the names
-// and the contents of the files.
+// Package modulezip packs the folder of a module as a zip whose bytes depend only on the names and the contents of the
+// files.
 //
-// The entries are sorted by name and stored without compression, because the output of a
-// compressor depends on its version. Every entry has the same time and the mode 0755. Clients
-// apply the modes of a zip, so the scripts of a module stay executable, also if the module is
-// packed on Windows. The zip has no entries for folders, so it has an h1: hash.
+// The entries are sorted by name and stored without compression, because the output of a compressor depends on its version.
+// Every entry has the same time and the mode 0755. Clients apply the modes of a zip, so the scripts of a module stay
+// executable, also if the module is packed on Windows. The zip has no entries for folders, so it has an h1: hash.
 //
-// The zip omits .git, .terraform, empty folders and the files that .terraformignore excludes.
-// A link to a file or folder inside the folder becomes a copy. Pack refuses all other links,
-// special files and names that clients cannot unpack. It writes nothing inside the folder.
+// The zip omits .git, .terraform, empty folders and the files that .terraformignore excludes. A link to a file or folder
+// inside the folder becomes a copy. Pack refuses all other links, special files and names that clients cannot unpack. It
+// writes nothing inside the folder.
 package modulezip
 
 import (
@@ -32,14 +31,13 @@ import (
 )
 
 const (
-	// maxEntries is the maximum number of files and folders in a module's folder, including files that
-	// .terraformignore excludes, but not the contents of a folder that it excludes whole.
+	// maxEntries is the maximum number of files and folders in a module's folder, including files that .terraformignore
+	// excludes, but not the contents of a folder that it excludes whole.
 	maxEntries = 100_000
-	// maxName is the maximum length in bytes of a file's path in the folder. It also bounds the depth of
-	// the folder. Clients add the path of their own folder, and Linux opens paths of up to 4,095 bytes.
-	maxName = 1024
-	// maxBytes is the maximum size of a module's files in bytes.
-	maxBytes = 2 << 30
+	// maxName is the maximum length in bytes of a file's path in the folder. It also bounds the depth of the folder. Clients
+	// add the path of their own folder, and Linux opens paths of up to 4,095 bytes.
+	maxName  = 1024
+	maxBytes = 2 << 30 // the maximum size of a module's files in bytes
 	// wideEntries and wideBytes are the limits of Terragrunt. Pack warns about larger modules.
 	wideEntries, wideBytes = 10_000, 512 << 20
 )
@@ -67,8 +65,8 @@ func (z *Zip) Open() io.ReadCloser { return io.NopCloser(io.NewSectionReader(z.f
 // Close removes the temporary file.
 func (z *Zip) Close() error { return z.file.Close() }
 
-// Pack packs a folder. The caller must close the result. An error wraps [ErrUnpackable] if
-// the contents of the folder are the reason.
+// Pack packs a folder. The caller must close the result. An error wraps [ErrUnpackable] if the contents of the folder are
+// the reason.
 func Pack(ctx context.Context, dir string) (*Zip, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -100,16 +98,15 @@ func Pack(ctx context.Context, dir string) (*Zip, error) {
 		// 3. Read it back, as clients do.
 		err = z.hash(ctx)
 	}
+	var made []localCall
+	if err == nil {
+		made, err = localCalls(ctx, root, entries)
+	}
 	if err != nil {
 		z.Close()
 		return nil, err
 	}
 	// 4. Say what users should know about it.
-	made, err := localCalls(ctx, root, entries)
-	if err != nil {
-		z.Close()
-		return nil, err
-	}
 	z.Warnings = warnings(entries, made, z.Unpacked)
 	return z, nil
 }
@@ -131,8 +128,8 @@ func check(entries []entry) error {
 	return nil
 }
 
-// isUnsafe reports whether a character makes a name unusable: some clients read a backslash
-// as a separator, and h1: hashes cannot cover line feeds.
+// isUnsafe reports whether a character makes a name unusable: some clients read a backslash as a separator, and h1: hashes
+// cannot cover line feeds.
 func isUnsafe(r rune) bool { return r < ' ' || r == 0x7f || r == '\\' }
 
 // refuse returns an error that wraps [ErrUnpackable], with a hint.
@@ -157,8 +154,8 @@ func (z *Zip) write(ctx context.Context, root *os.Root, entries []entry) error {
 	return nil
 }
 
-// add adds a file to the zip. It reads the file twice, because its size and checksum precede
-// the contents: not every reader can unpack stored entries whose size comes afterwards.
+// add adds a file to the zip. It reads the file twice, because its size and checksum precede the contents: not every reader
+// can unpack stored entries whose size comes afterwards.
 func (z *Zip) add(ctx context.Context, w *zip.Writer, root *os.Root, e entry) error {
 	sum := crc32.NewIEEE()
 	size, err := copyFile(ctx, root, e.name, sum)
@@ -174,7 +171,7 @@ func (z *Zip) add(ctx context.Context, w *zip.Writer, root *os.Root, e entry) er
 	}
 	again, err := copyFile(ctx, root, e.name, into)
 	if err == nil && again != size {
-		err = changed(e.name)
+		err = refuse("run it again once no program writes to the folder", "%s changed while it was packed", e.name)
 	}
 	return err
 }
@@ -192,8 +189,7 @@ func header(name string, size int64, sum uint32) *zip.FileHeader {
 	return h
 }
 
-// copyFile copies a file, and returns the number of bytes. If the file grows meanwhile, it
-// copies at most one byte more.
+// copyFile copies a file, and returns the number of bytes. If the file grows meanwhile, it copies at most one byte more.
 func copyFile(ctx context.Context, root *os.Root, name string, to io.Writer) (int64, error) {
 	f, size, err := files.OpenRegular(root, name)
 	if err != nil {
@@ -203,7 +199,7 @@ func copyFile(ctx context.Context, root *os.Root, name string, to io.Writer) (in
 	if size > maxBytes {
 		return size, nil // add refuses it
 	}
-	n, err := io.Copy(to, io.LimitReader(reader{ctx, f}, size+1))
+	n, err := io.Copy(to, io.LimitReader(files.ContextReader{Context: ctx, Reader: f}, size+1))
 	if err != nil {
 		return n, fmt.Errorf("pack %s: %w", name, err)
 	}
@@ -220,10 +216,6 @@ func (z *Zip) hash(ctx context.Context) (err error) {
 		return hint.Wrap(fmt.Errorf("%w: %w", ErrUnpackable, err), "the folder has too many files with long names: leave some out by .terraformignore")
 	}
 	return err
-}
-
-func changed(name string) error {
-	return refuse("run it again once no program writes to the folder", "%s changed while it was packed", name)
 }
 
 // storageError is an error of the temporary file or of another file in the temporary folder.
@@ -244,17 +236,4 @@ func (c *counter) Write(p []byte) (int, error) {
 		err = storageError(err)
 	}
 	return n, err
-}
-
-// reader is a reader that fails once its context ends.
-type reader struct {
-	ctx context.Context
-	r   io.Reader
-}
-
-func (r reader) Read(p []byte) (int, error) {
-	if err := context.Cause(r.ctx); err != nil {
-		return 0, err
-	}
-	return r.r.Read(p)
 }

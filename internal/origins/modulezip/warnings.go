@@ -117,8 +117,7 @@ type localCall struct {
 	to   string // the folder that is called, relative to the root of the package; it begins with ../ outside
 }
 
-// localCalls returns the calls in the configuration of the package, in the order of the files. It leaves out files over
-// [calls.MaxFile].
+// localCalls returns the calls in the files of at most [calls.MaxFile] bytes, in the order of the files.
 func localCalls(ctx context.Context, root *os.Root, entries []entry) (out []localCall, err error) {
 	for _, e := range entries {
 		if err := context.Cause(ctx); err != nil {

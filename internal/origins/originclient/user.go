@@ -1,12 +1,10 @@
-// Package originclient creates clients of origin registries from the user's configuration
-// for Terraform and OpenTofu: the services in host blocks, the API tokens, and the logins
-// in .netrc.
+// Package originclient creates clients of origin registries from the user's configuration for Terraform and OpenTofu: the
+// services in host blocks, the API tokens, and the logins in .netrc.
 //
-// There are two kinds of clients. [User.Registry] returns the client for a user's command.
-// It may contact any host. But an origin on another machine cannot refer it to this machine
-// or to a link-local address. [User.Pull] returns the client for a gateway, which sends
-// requests on behalf of the gateway's clients. It connects only to public addresses and to
-// the hosts that the user names. It never sends the .netrc login for all hosts.
+// There are two kinds of clients. [User.Registry] returns the client for a user's command. It may contact any host. But an
+// origin on another machine cannot refer it to this machine or to a link-local address. [User.Pull] returns the client for
+// a gateway, which sends requests on behalf of the gateway's clients. It connects only to public addresses and to the hosts
+// that the user names. It never sends the .netrc login for all hosts.
 package originclient
 
 import (
@@ -37,17 +35,15 @@ func (u User) Registry() *origin.Registry {
 	return u.client(origin.NewLenientGuard(namedHosts(nil, u.CLI.Services())), "")
 }
 
-// Pull returns a client for a gateway's pull-through. The client sends the given Via
-// header, so that origins and the gateway itself recognise requests of this gateway. The
-// client connects to hosts in the include patterns at any address, and to other hosts only
+// Pull returns a client for a gateway's pull-through. It sends the given Via header, so that origins and the gateway itself
+// recognise requests of this gateway. It connects to hosts in the include patterns at any address, and to other hosts only
 // at public addresses.
 func (u User) Pull(include []provider.Pattern, via string) *origin.Registry {
 	u.Netrc.NoDefault = true
 	return u.client(origin.NewGuard(namedHosts(include, u.CLI.Services())), via)
 }
 
-// client returns a client whose connections the guard checks. via is the value of the Via
-// header, and names the gateway. "" means no Via header.
+// client returns a client whose connections the guard checks. via is the value of the Via header, or "" for none.
 func (u User) client(guard *origin.Guard, via string) *origin.Registry {
 	base := outgoing.Transport()
 	outgoing.Trust(base, u.CAs)
@@ -64,9 +60,8 @@ func (u User) client(guard *origin.Guard, via string) *origin.Registry {
 	})
 }
 
-// namedHosts returns a function that reports whether the user has named a host and port. A
-// guard allows any address for a named host and port. An include pattern names the host and
-// port in the pattern. The default port is 443. A host block of the CLI configuration names
+// namedHosts returns a function that reports whether the user has named a host and port, for which a guard allows any
+// address. An include pattern names its host and port, which is 443 by default. A host block of the CLI configuration names
 // the host and port of its providers.v1 URL.
 func namedHosts(include []provider.Pattern, services map[svchost.Hostname]map[string]any) func(host, port string) bool {
 	named := map[string]bool{}
@@ -79,10 +74,7 @@ func namedHosts(include []provider.Pattern, services map[svchost.Hostname]map[st
 	for _, s := range services {
 		text, _ := s["providers.v1"].(string)
 		if u, err := url.Parse(text); err == nil && u.Host != "" {
-			port := u.Port()
-			if port == "" {
-				port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
-			}
+			port := cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443"}[u.Scheme])
 			named[net.JoinHostPort(strings.ToLower(u.Hostname()), port)] = true
 		}
 	}

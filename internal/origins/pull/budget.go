@@ -9,8 +9,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 )
 
-// Budget enforces [Limits]. Two Pullers can use the same budget one after another, so that the
-// second Puller continues to count the bytes of the day. It is safe for concurrent use.
+// Budget enforces [Limits]. Two Pullers can use the same budget one after another, so that the second Puller continues to
+// count the bytes of the day. It is safe for concurrent use.
 type Budget struct {
 	mu     sync.Mutex // guards the following
 	limits Limits
@@ -59,21 +59,17 @@ func (l *Budget) startDay() {
 	}
 }
 
-// demand describes a download that asks for a slot. The zero value is a download with a
-// waiting client, from an unknown host.
+// demand describes a download that asks for a slot. The zero value has a waiting client, and an unknown host.
 type demand struct {
 	background bool            // no client waits for the download
 	urgent     <-chan struct{} // closed once a client waits for the download; nil: never
 	hosts      []string        // see claim.hosts
-	// isRead reports whether a client reads the download. preempt cancels the download unless
-	// a client reads it, and reports whether it has cancelled the download. If preempt is nil,
-	// the download is never cancelled.
-	isRead  func() bool
-	preempt func() bool
+	// isRead reports whether a client reads the download. preempt cancels the download unless a client reads it, and
+	// reports whether it has cancelled it. If preempt is nil, the download is never cancelled.
+	isRead, preempt func() bool
 }
 
-// reservation is the slot and the room of one download. The room is the number of bytes that
-// the download may write.
+// reservation is the slot and the room of one download. The room is the number of bytes that the download may write.
 type reservation struct {
 	budget   *Budget
 	day      time.Time
@@ -82,9 +78,8 @@ type reservation struct {
 	// Guarded by Budget.mu.
 	demand
 	slot
-	room, written int64
-	fetched       bool
-	dropped       bool
+	room, written    int64
+	fetched, dropped bool
 }
 
 // slot is a download's turn to have a connection to its origin.
@@ -99,10 +94,8 @@ type slot struct {
 // claim returns the properties of the reservation that decide which downloads get a slot.
 func (r *reservation) claim() claim {
 	hosts := r.hosts
-	// The download has waited until the awaited host could have another slot. That slot stays
-	// reserved until the download requests the package from the awaited host again. The
-	// reservation ends after preemptAfter, because the origin may redirect the download to
-	// another host this time.
+	// The download has waited until the awaited host could have another slot. That slot stays reserved until the download
+	// requests the package from the host again, but only for preemptAfter: the origin may redirect it elsewhere this time.
 	if r.awaited != nil && time.Since(r.since) < preemptAfter {
 		hosts = slices.Concat(hosts, r.awaited)
 	}
@@ -120,10 +113,9 @@ func claims(rs []*reservation) []claim {
 	return out
 }
 
-// reserve waits for a slot, and takes room for size bytes, or none if size is -1. A download
-// with a client waits for at most slotPatience, and then fails with a *[catalog.BusyError]. A
-// background download waits until ctx ends. The caller calls done once the download has ended,
-// and drop once its file is removed.
+// reserve waits for a slot, and takes room for size bytes, or none if size is -1. A download with a client waits for at most
+// slotPatience, and then fails with a *[catalog.BusyError]. A background download waits until ctx ends. The caller calls
+// done once the download has ended, and drop once its file is removed.
 func (l *Budget) reserve(ctx context.Context, size int64, by demand) (*reservation, error) {
 	r := &reservation{budget: l, demand: by, patience: slotPatience}
 	if err := l.fits(size); err != nil {
@@ -155,9 +147,8 @@ func (l *Budget) fits(size int64) error {
 	return nil
 }
 
-// waitForSlot waits for a slot. A background download waits until ctx ends. A download with a
-// client also stops waiting when the client's patience ends. A download that has lost its slot
-// keeps its turn, ahead of downloads that came later.
+// waitForSlot waits for a slot until ctx ends or, for a download with a client, until the client's patience ends. A download
+// that has lost its slot keeps its turn, ahead of downloads that came later.
 func (l *Budget) waitForSlot(ctx context.Context, r *reservation) error {
 	l.mu.Lock()
 	r.got = make(chan struct{})
@@ -215,8 +206,7 @@ func (l *Budget) hurry(r *reservation) {
 	l.admit()
 }
 
-// giveUp ends the wait for a slot. It returns err, or nil if the download got its slot
-// meanwhile.
+// giveUp ends the wait for a slot. It returns err, or nil if the download got its slot meanwhile.
 func (l *Budget) giveUp(r *reservation, err error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -227,8 +217,8 @@ func (l *Budget) giveUp(r *reservation, err error) error {
 	return err
 }
 
-// preemptFor cancels one download, which [victim] chooses, so that a waiting download gets its
-// slot. It cancels nothing if the clients of the waiting download have left.
+// preemptFor cancels one download, which [victim] chooses, so that a waiting download gets its slot, unless the clients of
+// the waiting download have left.
 func (l *Budget) preemptFor(waiting *reservation) {
 	if waiting.isRead != nil && !waiting.isRead() {
 		return
@@ -240,8 +230,7 @@ func (l *Budget) preemptFor(waiting *reservation) {
 		slowest = l.held[i]
 	}
 	l.mu.Unlock()
-	// mu is not held here, because preempt locks the Puller, and the Puller may use the budget
-	// while it is locked.
+	// mu is not held here, because preempt locks the Puller, and the Puller may use the budget while it is locked.
 	if slowest != nil && slowest.preempt() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -274,9 +263,8 @@ func without(rs []*reservation, r *reservation) []*reservation {
 	return slices.DeleteFunc(rs, func(other *reservation) bool { return other == r })
 }
 
-// asks records the host from which the download now requests the package. If that host already
-// has its share of the slots, the download loses its slot, unless keep is set. asks reports
-// whether the download still has its slot.
+// asks records the host from which the download now requests the package. If that host already has its share of the slots,
+// the download loses its slot, unless keep is set. asks reports whether the download still has its slot.
 func (r *reservation) asks(hosts []string, keep bool) bool {
 	l := r.budget
 	l.mu.Lock()
@@ -326,8 +314,7 @@ func (l *Budget) extend(r *reservation, n int64) error {
 	return nil
 }
 
-// expect takes the room that a package of size bytes needs in addition to the room that it
-// has.
+// expect takes the room that a package of size bytes needs in addition to the room that it has.
 func (r *reservation) expect(size int64) error {
 	if err := r.budget.fits(size); err != nil {
 		return err
@@ -337,8 +324,7 @@ func (r *reservation) expect(size int64) error {
 	return r.budget.extend(r, size-r.room)
 }
 
-// write counts n bytes before they are written. It returns an error if a limit does not allow
-// n more bytes.
+// write counts n bytes before they are written. It returns an error if a limit does not allow them.
 func (r *reservation) write(n int64) error {
 	l := r.budget
 	if err := l.fits(r.written + n); err != nil {

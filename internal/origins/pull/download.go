@@ -24,17 +24,13 @@ import (
 )
 
 const (
-	// lingerTime is how long a finished download is kept for later readers.
-	lingerTime = 10 * time.Second
-	// failureTTL is the pause before a failed download is retried.
-	failureTTL = 5 * time.Second
-	// notZipTTL is the pause before another download of a package that is not a zip file, although its digest
-	// is right. The pause is long because another download would return the same bytes.
+	lingerTime = 10 * time.Second // how long a finished download is kept for later readers
+	failureTTL = 5 * time.Second  // the pause before a failed download is retried
+	// notZipTTL is the pause before another download of a package that is not a zip file, although its digest is right:
+	// another download would return the same bytes.
 	notZipTTL = 10 * time.Minute
-	// wellBegun is how many bytes of a package are downloaded before its push begins.
-	wellBegun = 8 << 20
-	// maxFailed is the maximum number of remembered failures. Each failure takes at most about 5 KiB of memory.
-	maxFailed = 1024
+	wellBegun = 8 << 20 // how many bytes of a package are downloaded before its push begins
+	maxFailed = 1024    // the maximum number of remembered failures, each of at most about 5 KiB of memory
 )
 
 // download writes a package to a temporary file, which clients and the push read meanwhile.
@@ -64,8 +60,8 @@ func (r *reader) Close() error {
 	return r.Reader.Close()
 }
 
-// openLocked opens a download for a client or for a push. It returns nil if the download has failed, was
-// preempted, or its file is closed. It is called with Puller.mu held.
+// openLocked opens a download for a client or for a push. It returns nil if the download has failed, was preempted, or its
+// file is closed. It is called with Puller.mu held.
 func (d *download) openLocked(ctx context.Context, client bool) *reader {
 	file, ok := d.Open(ctx)
 	if !ok {
@@ -143,8 +139,7 @@ func (d *download) closed() {
 	}
 }
 
-// errPreempted means that a download was cancelled in favour of a waiting client. A push that fails because of
-// it is retried.
+// errPreempted means that a download was cancelled in favour of a waiting client. A push retries it.
 var errPreempted = hint.Wrap(fmt.Errorf("no client read the package, and another client waited for its slot: %w", &catalog.BusyError{Limit: "max_concurrent", RetryAfter: retrySlot}),
 	"it is fetched again later; where this is frequent, raise max_concurrent in the pull_through block")
 
@@ -203,8 +198,7 @@ func (p *Puller) noteFailure(w wanted, err error) {
 		// recorded before that, so that a reader that no longer finds the release finds the failure.
 		defer p.releases.Drop(func(s subject) bool { return s == w.subject }, nil)
 	}
-	var busy *catalog.BusyError
-	if errors.As(err, &busy) {
+	if errors.As(err, new(*catalog.BusyError)) {
 		return
 	}
 	ttl := failureTTL
@@ -239,14 +233,13 @@ func (d *download) log(ctx context.Context, e Event, err error) {
 	}
 }
 
-// wellUnderway waits until at least wellBegun bytes of the package are downloaded, or until the download ends.
+// wellUnderway waits until wellBegun bytes of the package are downloaded, or until the download ends.
 func (d *download) wellUnderway(ctx context.Context) {
 	_, _ = d.Wait(ctx, func(s fill.State) bool { return s.Verified || s.Written >= wellBegun }) // the readers of the download get its error
 }
 
-// over waits until the download has ended. It returns the download's error, so that a push stores no part of a
-// version that it cannot complete. If the download was preempted, over returns nil, because the download begins
-// again.
+// over waits until the download has ended. It returns the download's error, so that a push stores no part of a version that
+// it cannot complete, but nil if the download was preempted, and begins again.
 func (d *download) over(ctx context.Context) error {
 	err := d.Verified(ctx)
 	if ctx.Err() == nil && errors.Is(err, errPreempted) {
@@ -255,13 +248,12 @@ func (d *download) over(ctx context.Context) error {
 	return err
 }
 
-// spoolPattern is the pattern for the file names of downloads. A file keeps its name only on
-// systems that require one.
+// spoolPattern is the pattern for the file names of downloads. A file keeps its name only on systems that require one.
 const spoolPattern = "ocibridge-pull-*.zip"
 
-// sweepSpool creates the folder for downloads, and removes the files of processes that have
-// ended. It does not remove files that another process uses, because an open file either has
-// no name or cannot be removed. It never changes the mode of the system's temporary folder.
+// sweepSpool creates the folder for downloads, and removes the files of processes that have ended. It removes no file that
+// another process uses: an open file either has no name or cannot be removed. It never changes the mode of the system's
+// temporary folder.
 func sweepSpool(o *Options) error {
 	var err error
 	if o.Spool == "" {
@@ -288,8 +280,7 @@ func sweepSpool(o *Options) error {
 	return nil
 }
 
-// spoolFile is the temporary file of a download. Its writes count against the room that
-// the download has reserved.
+// spoolFile is the temporary file of a download. Its writes count against the room that the download has reserved.
 type spoolFile struct {
 	*fill.Temp
 	room *reservation
@@ -314,9 +305,8 @@ func (f *spoolFile) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// spoolError explains an error of a download's file. If other programs have filled the disk
-// meanwhile, it returns the same [catalog.BusyError] as if the disk had been full from the
-// start.
+// spoolError explains an error of a download's file. If other programs have filled the disk meanwhile, it returns the same
+// [catalog.BusyError] as if the disk had been full from the start.
 func spoolError(err error) error {
 	if files.IsFull(err) {
 		return fmt.Errorf("%w: %w", busy("disk", retryRoom), err)

@@ -24,16 +24,13 @@ type failure struct {
 	until time.Time
 }
 
-// flatten returns a copy of err that is small enough to be cached. The origin decides how long
-// its errors are. It also decides which data they hold in memory, such as a refused
-// certificate.
+// flatten returns a copy of err that is small enough to be cached. The origin decides how long its errors are, and which
+// data they hold in memory, such as a refused certificate.
 func flatten(err error) error { return keepTimeout(err, hint.Flatten(err, reasons(err)...)) }
 
-// keepTimeout makes the shortened error a timeout if err is a timeout, because clients are
-// told about timeouts. Otherwise, it returns the shortened error unchanged.
+// keepTimeout makes the shortened error a timeout if err is a timeout, because clients are told about timeouts.
 func keepTimeout(err, short error) error {
-	var from, to net.Error
-	if errors.As(err, &from) && from.Timeout() && !errors.As(short, &to) {
+	if from, ok := errors.AsType[net.Error](err); ok && from.Timeout() && !errors.As(short, new(net.Error)) {
 		return timeout{short}
 	}
 	return short
@@ -57,34 +54,26 @@ func errorSize(err error) int64 {
 	return 512 + int64(len(err.Error())+len(hint.Of(err)))
 }
 
-// brief returns err with a text and a hint of bounded length, for logs, traces and callers. It
-// returns err itself if err is short.
+// brief returns err with a text and a hint of bounded length, for logs, traces and callers.
 func brief(err error) error {
-	if err == nil {
-		return nil
-	}
 	return keepTimeout(err, hint.Brief(err, reasons(err)...))
 }
 
-// reasons returns the errors that this package, the gateway and the metrics look for with
-// errors.Is and errors.As. A shortened error still matches each of these errors that err
-// matches.
+// reasons returns the errors that this package, the gateway and the metrics look for with errors.Is and errors.As. A
+// shortened error still matches each of these errors that err matches.
 func reasons(err error) []error {
 	out := []error{
 		catalog.ErrSource, ErrNotOffered, origin.ErrVersionNotFound, origin.ErrPlatformNotFound,
 		trust.ErrUnsigned, trust.ErrSignature, trust.ErrChecksum, trust.ErrNotListed, provider.ErrNotZip, artifact.ErrTooLarge,
 		context.Canceled, context.DeadlineExceeded, os.ErrDeadlineExceeded, document.ErrBusy,
 	}
-	var busy *catalog.BusyError
-	if errors.As(err, &busy) {
+	if busy, ok := errors.AsType[*catalog.BusyError](err); ok {
 		out = append(out, busy)
 	}
-	var later *outgoing.LaterError
-	if errors.As(err, &later) {
+	if later, ok := errors.AsType[*outgoing.LaterError](err); ok {
 		out = append(out, later.Bare())
 	}
-	var size *SizeError
-	if errors.As(err, &size) {
+	if size, ok := errors.AsType[*SizeError](err); ok {
 		out = append(out, size)
 	}
 	return out

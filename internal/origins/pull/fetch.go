@@ -22,8 +22,8 @@ import (
 // FromRegistry is the [Event.From] of a package that was found in the registry.
 const FromRegistry = "registry"
 
-// fetch downloads the package from its origin, or from the registry if the registry has the
-// package by now. It returns the value for [Event.From].
+// fetch downloads the package from its origin, or from the registry if it is there by now. It returns the value for
+// [Event.From].
 func (d *download) fetch(ctx context.Context) (from string, err error) {
 	from = d.want.subject.provider.Hostname()
 	r, err := d.p.release(ctx, d.want.subject)
@@ -31,8 +31,7 @@ func (d *download) fetch(ctx context.Context) (from string, err error) {
 		return from, err
 	}
 	from = r.origin
-	// The download asks the origin for the location before it takes a slot, so that an origin
-	// that does not respond occupies no slot.
+	// The location comes before the slot, so that an origin that does not respond occupies no slot.
 	at, unlocated := d.locate(ctx, r)
 	if d.room, err = d.reserve(ctx, at.Host); err != nil {
 		return from, err
@@ -87,9 +86,8 @@ func (d *download) reserve(ctx context.Context, host string) (*reservation, erro
 	return d.p.limit.reserve(ctx, -1, by)
 }
 
-// begin opens the package in the registry if another gateway has pushed the package meanwhile.
-// Otherwise it opens the package at its origin. The error unlocated, if not nil, says why the
-// package's location at the origin is unknown.
+// begin opens the package in the registry if another gateway has pushed it meanwhile, and else at its origin. The error
+// unlocated, if not nil, says why the package's location at the origin is unknown.
 func (d *download) begin(ctx context.Context, r *release, at origin.Package, unlocated error) (body io.ReadCloser, size int64, from string, err error) {
 	if body, size := d.openStored(ctx); body != nil {
 		return body, size, FromRegistry, nil
@@ -102,11 +100,10 @@ func (d *download) begin(ctx context.Context, r *release, at origin.Package, unl
 }
 
 // probeTimeout is how long openStored waits until the registry says whether it has a package.
-// Clients must get the package from the origin even if the registry does not respond.
 const probeTimeout = 5 * time.Second
 
-// openStored opens the package in the registry, whether or not its version is tagged. It
-// returns a nil body if the registry lacks the package or fails.
+// openStored opens the package in the registry, whether or not its version is tagged. It returns a nil body if the registry
+// lacks the package or fails.
 func (d *download) openStored(ctx context.Context) (io.ReadCloser, int64) {
 	asking, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
@@ -121,18 +118,16 @@ func (d *download) openStored(ctx context.Context) (io.ReadCloser, int64) {
 	return body, desc.Size
 }
 
-// copy copies the package from the registry or from its origin into the file, and verifies its
-// digest.
+// copy copies the package from the registry or from its origin into the file, and verifies its digest.
 func (d *download) copy(body io.Reader, from string) error {
 	hash := sha256.New()
 	err := d.Fill(io.TeeReader(body, hash))
 	s := d.State()
-	var storage *fill.StorageError
-	var tooLong *fill.TooLongError
-	switch {
-	case errors.As(err, &storage):
+	if storage, ok := errors.AsType[*fill.StorageError](err); ok {
 		return storage.Err
-	case errors.As(err, &tooLong):
+	}
+	switch {
+	case errors.As(err, new(*fill.TooLongError)):
 		return fmt.Errorf("%s: %s sends %w", d.want.filename, from, err)
 	case err != nil && from == FromRegistry:
 		return fmt.Errorf("%s after %d bytes from the registry: %w", d.want.filename, s.Written, err)
@@ -150,8 +145,8 @@ func (d *download) copy(body io.Reader, from string) error {
 	return nil
 }
 
-// checkZip returns an error if the package is not a zip file, although its digest is right. It
-// runs before any client can get the last byte. A push would refuse the package, too.
+// checkZip returns an error if the package is not a zip file, although its digest is right. It runs before any client can
+// get the last byte. A push would refuse the package, too.
 func (d *download) checkZip(ctx context.Context) error {
 	content := d.Content()
 	err := provider.CheckZip(ctx, content, content.Size())
@@ -164,22 +159,18 @@ func (d *download) checkZip(ctx context.Context) error {
 	return nil
 }
 
-// maxTried is the number of tried addresses that count as addresses of the host while a request
-// is not connected yet. A dialer tries two addresses concurrently: an IPv6 address and an IPv4
-// address.
+// maxTried is the number of tried addresses that count as addresses of the host while a request is not connected yet. A
+// dialer tries an IPv6 address and an IPv4 address concurrently.
 const maxTried = 2
 
-// errCrowded means that a request was cancelled because its host already has its share of the
-// slots.
+// errCrowded means that a request was cancelled because its host already has its share of the slots.
 var errCrowded = errors.New("the host has its share of max_concurrent")
 
-// open opens the package at its origin. If the request goes or is redirected to a host that
-// already has its share of the slots, the download loses its slot. It then waits until that
-// host may have another slot, and requests the package again.
+// open opens the package at its origin. If the request goes or is redirected to a host that already has its share of the
+// slots, the download loses its slot. It then waits until that host may have another slot, and requests the package again.
 func (d *download) open(ctx context.Context, at origin.Package) (io.ReadCloser, int64, error) {
 	for {
-		// The context is not cancelled on return, because reads of the body still need it. It
-		// ends with ctx.
+		// The context is not cancelled on return, because reads of the body still need it. It ends with ctx.
 		asking, cancel := context.WithCancelCause(ctx)
 		way := &route{room: d.room, cancel: cancel}
 		body, size, err := at.Open(origin.WatchHosts(asking, way.asks))
@@ -195,8 +186,8 @@ func (d *download) open(ctx context.Context, at origin.Package) (io.ReadCloser, 
 	}
 }
 
-// route follows the requests of a download through redirects. The download counts only for the
-// host of the last request, because that host sends the package.
+// route follows the requests of a download through redirects. The download counts only for the host of the last request,
+// which sends the package.
 type route struct {
 	room   *reservation
 	cancel context.CancelCauseFunc // ends the requests
@@ -209,9 +200,8 @@ type route struct {
 	open      bool       // the package is being read
 }
 
-// asks records a host that [origin.WatchHosts] reports. It cancels the requests if the host
-// already has its share of the slots. Once the package is being read, asks only records the
-// host, because a download that resumes keeps its slot.
+// asks records a host that [origin.WatchHosts] reports. It cancels the requests if the host already has its share of the
+// slots, unless the package is being read: a download that resumes keeps its slot.
 func (w *route) asks(host origin.AskedHost) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -237,8 +227,8 @@ func (w *route) asks(host origin.AskedHost) {
 	}
 }
 
-// isCrowded reports whether the requests were cancelled because a host already has its share of
-// the slots. If it returns false, no later request can cost the download its slot.
+// isCrowded reports whether the requests were cancelled because a host already has its share of the slots. If it returns
+// false, no later request can cost the download its slot.
 func (w *route) isCrowded(opened bool) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -9,23 +9,16 @@ import (
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 )
 
-// Limits limit the downloads from origins. They apply to one process, so several gateways have
-// separate limits.
+// Limits limit the downloads from origins. They apply to one process, so several gateways have separate limits.
 type Limits struct {
-	// MaxConcurrent is the number of slots, which is the maximum number of packages that are
-	// downloaded concurrently; 0 means [DefaultConcurrent]. Downloads without a client get at
-	// most half of the slots. Downloads from one host get all slots but two.
+	// MaxConcurrent is the number of slots: of packages that are downloaded concurrently; 0 means [DefaultConcurrent].
+	// Downloads without a client get at most half of the slots. Downloads from one host get all slots but two.
 	MaxConcurrent int
-	// MaxPerDay is the maximum number of downloaded bytes in a day; 0 means no maximum. A day
-	// begins at midnight UTC.
-	MaxPerDay int64
-	// MaxSize is the maximum size in bytes of one package; 0 means no maximum.
-	MaxSize int64
-	// MaxSpool is the maximum size in bytes of all downloads on disk; 0 means [DefaultSpool].
-	MaxSpool int64
-	// Free returns how many bytes are free on the disk that holds the downloads. A download
-	// that would leave less than 256 MiB is refused. If Free is nil, [New] sets it to the free
-	// space of the disk that holds [Options].Spool.
+	MaxPerDay     int64 // of downloaded bytes in a day, which begins at midnight UTC; 0 means no maximum
+	MaxSize       int64 // in bytes, of one package; 0 means no maximum
+	MaxSpool      int64 // in bytes, of all downloads on disk; 0 means [DefaultSpool]
+	// Free returns how many bytes are free on the disk that holds the downloads. A download that would leave less than 256
+	// MiB is refused. If Free is nil, [New] sets it to the free space of the disk that holds [Options].Spool.
 	Free func() (int64, error)
 }
 
@@ -33,16 +26,12 @@ const (
 	// DefaultConcurrent and DefaultSpool replace limits that are 0 in [Limits].
 	DefaultConcurrent = 8
 	DefaultSpool      = 8 << 30
-	// keepFree is the number of free bytes that downloads leave on the disk for other
-	// programs.
-	keepFree = 256 << 20
-	// spoolStep is the number of bytes by which the room of a package grows if the size of the
-	// package is unknown.
-	spoolStep = 8 << 20
+	keepFree          = 256 << 20 // the number of free bytes that downloads leave on the disk for other programs
+	spoolStep         = 8 << 20   // the number of bytes by which the room of a package of unknown size grows
 	// slotPatience is how long a client waits for a slot before it gets a [catalog.BusyError].
 	slotPatience = 30 * time.Second
-	// retrySlot and retryRoom are the times after which clients are told to retry if all slots
-	// are taken or the disk is full. They are short because downloads take seconds.
+	// retrySlot and retryRoom are the times after which clients are told to retry if all slots are taken or the disk is
+	// full. They are short because downloads take seconds.
 	retrySlot, retryRoom = 10 * time.Second, 30 * time.Second
 )
 
@@ -75,13 +64,10 @@ type Usage struct {
 }
 
 const (
-	// leftToOthers is the number of slots that one host leaves to other hosts. Every host may
-	// have at least one slot. A host therefore leaves one slot if there are two slots, and
-	// none if there is one slot.
+	// leftToOthers is the number of slots that one host leaves to other hosts, as far as it has one slot itself.
 	leftToOthers = 2
-	// preemptAfter is how long a client waits for a slot before a download that no client
-	// reads is cancelled. Most downloads end within that time. A download is not cancelled
-	// before it has had its slot for preemptAfter.
+	// preemptAfter is how long a client waits for a slot before a download that no client reads is cancelled, and how long
+	// that download has its slot at least. Most downloads end within that time.
 	preemptAfter = 5 * time.Second
 )
 
@@ -96,8 +82,7 @@ type claim struct {
 	age    time.Duration // since it got its slot
 }
 
-// admits reports whether a download may have a slot, given the downloads that already have
-// one.
+// admits reports whether a download may have a slot, given the downloads that already have one.
 func admits(slots int, held []claim, c claim) bool {
 	if len(held) >= slots || !admitsHost(slots, held, c.hosts) {
 		return false
@@ -117,9 +102,8 @@ func admitsHost(slots int, held []claim, hosts []string) bool {
 	return len(held) < share || countHost(held, hosts) < share
 }
 
-// countHost counts the downloads from a host. Two downloads have the same host if they share a
-// name or an address. They also have the same host if each of them has the same host as a
-// third download.
+// countHost counts the downloads from a host. Two downloads have the same host if they share a name or an address, or if
+// each of them has the same host as a third download.
 func countHost(held []claim, hosts []string) int {
 	known, others := slices.Clone(hosts), slices.Clone(held)
 	n := 0
@@ -136,9 +120,8 @@ func countHost(held []claim, hosts []string) int {
 	}
 }
 
-// next returns the index of the queued download that gets the next slot, or -1 if no queued
-// download may have a slot now. Downloads with a client come before background downloads.
-// Apart from that, the order of the queue decides.
+// next returns the index of the queued download that gets the next slot, or -1 if none may have a slot now. Downloads with
+// a client come before background downloads. Apart from that, the order of the queue decides.
 func next(slots int, held, queue []claim) int {
 	for _, background := range []bool{false, true} {
 		i := slices.IndexFunc(queue, func(c claim) bool { return c.background == background && admits(slots, held, c) })
@@ -149,10 +132,8 @@ func next(slots int, held, queue []claim) int {
 	return -1
 }
 
-// victim returns the index of the download that is cancelled in favour of a waiting client. It
-// considers the downloads that no client reads, that have had their slot for at least
-// preemptAfter, and whose slot the waiting client may have. It chooses the slowest of them,
-// and returns -1 if there is none.
+// victim returns the index of the download that is cancelled in favour of a waiting client, or -1: the slowest of those that
+// no client reads, that have had their slot for at least preemptAfter, and whose slot the waiting client may have.
 func victim(slots int, held []claim, waiting claim) int {
 	slowest := -1
 	for i, c := range held {

@@ -77,8 +77,7 @@ func (p *Puller) newLists() *fresh.Cache[provider.Address, *list] {
 	})
 }
 
-// newListAnswer returns the cache's answer for a list. It sets how long the answer is current, and how long it
-// can be served stale. A list without offers is never served stale.
+// newListAnswer returns the cache's answer for a list. A list without offers is never served stale.
 func (p *Puller) newListAnswer(l *list) listAnswer {
 	if len(l.offers) == 0 {
 		return listAnswer{Value: l, Err: errNoOffers, At: l.at, TTL: min(absentTTL, p.o.ListTTL)}
@@ -91,8 +90,7 @@ func (p *Puller) list(ctx context.Context, a provider.Address) (*list, error) {
 	return listOf(p.lists.Get(ctx, a))
 }
 
-// askAgain requests the list from the origin even if the last list is current. If the origin has failed within
-// outageTTL, askAgain returns that failure without a request.
+// askAgain requests the list even if the last list is current, unless the origin has failed within outageTTL.
 func (p *Puller) askAgain(ctx context.Context, a provider.Address) (*list, error) {
 	return listOf(p.lists.Ask(ctx, a))
 }
@@ -179,8 +177,7 @@ func (p *Puller) refreshList(ctx context.Context, a provider.Address, last *list
 
 var errClosed = errors.New("the gateway is shutting down")
 
-// fetchList requests a list from the origin. If the origin does not know the provider, fetchList returns an empty
-// list.
+// fetchList requests a list from the origin. The list of a provider that the origin does not know is empty.
 func (p *Puller) fetchList(ctx context.Context, a provider.Address, before *list) (*list, error) {
 	out := &list{at: time.Now()}
 	listing, err := p.o.Origin.Versions(ctx, a)
@@ -223,8 +220,7 @@ func (p *Puller) fetchList(ctx context.Context, a provider.Address, before *list
 	return out, nil
 }
 
-// allows reports whether the scope allows a version of the given list. It returns false while the version's
-// cooldown lasts.
+// allows reports whether the scope allows a version of the given list. It does not during the version's cooldown.
 func (p *Puller) allows(v provider.Version, l *list) bool {
 	if _, err := ociaddr.VersionTag(v); err != nil || !p.o.Scope.Versions.IsZero() && !p.o.Scope.Versions.Has(v) {
 		return false
@@ -242,13 +238,11 @@ func (p *Puller) firstSeen(listing *origin.Listing, before *list, now time.Time)
 	for _, v := range listing.Versions {
 		if before == nil || before.seen == nil {
 			seen[v] = time.Time{} // it was offered when the provider was first requested
-			continue
+		} else if since, known := before.seen[v]; known {
+			seen[v] = since
+		} else {
+			seen[v] = now
 		}
-		since, known := before.seen[v]
-		if !known {
-			since = now
-		}
-		seen[v] = since
 	}
 	return seen
 }

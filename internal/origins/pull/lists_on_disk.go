@@ -42,7 +42,7 @@ func (p *Puller) listPath(a provider.Address) string {
 
 // keepList saves a list on disk.
 func (p *Puller) keepList(a provider.Address, l *list) {
-	if p.o.Directory == "" || p.isRetired() {
+	if p.o.Directory == "" || p.retired.Err() != nil {
 		return // the next Puller has other settings, and saves its own lists
 	}
 	if err := p.writeList(a, l); err != nil {
@@ -86,8 +86,8 @@ func (p *Puller) writeList(a provider.Address, l *list) error {
 	return privatefolder.Write(path, body)
 }
 
-// seenByAll returns the earliest times at which processes that share the folder have seen each
-// version appear. seen has the times of this process, or is nil if it has no cooldown.
+// seenByAll returns the earliest times at which processes that share the folder have seen each version appear. seen has the
+// times of this process, or is nil if it has no cooldown.
 func (p *Puller) seenByAll(a provider.Address, seen map[provider.Version]time.Time) map[provider.Version]time.Time {
 	before, err := p.readList(a)
 	if err != nil || before.seen == nil {
@@ -146,12 +146,11 @@ func (p *Puller) readList(a provider.Address) (*list, error) {
 	}
 	sum, body, _ := bytes.Cut(data, []byte("\n"))
 	var in listFile
-	if string(sum) != fmt.Sprintf("%x", sha256.Sum256(body)) || json.Unmarshal(body, &in) != nil || in.Provider != a.Path() {
-		return nil, errDamaged
-	}
-	if slices.ContainsFunc(in.Versions, func(o catalog.Offer) bool {
+	isEmpty := func(o catalog.Offer) bool {
 		return o.Version.IsZero() || slices.Contains(o.Platforms, provider.Platform{})
-	}) {
+	}
+	if string(sum) != fmt.Sprintf("%x", sha256.Sum256(body)) || json.Unmarshal(body, &in) != nil || in.Provider != a.Path() ||
+		slices.ContainsFunc(in.Versions, isEmpty) {
 		return nil, errDamaged
 	}
 	// Another release of ocibridge may have written the versions in another order.
@@ -168,17 +167,15 @@ func (p *Puller) readList(a provider.Address) (*list, error) {
 }
 
 const (
-	// maxListFile is the maximum size in bytes of a list on disk. A list of a thousand versions for twenty
-	// platforms takes half a MiB.
+	// maxListFile is the maximum size in bytes of a list on disk. A thousand versions for twenty platforms take half a MiB.
 	maxListFile = 4 << 20
-	// maxListFolder is the maximum size in bytes of all lists on disk. It is necessary because clients
-	// that control an origin can request any number of providers from that origin.
+	// maxListFolder is the maximum size in bytes of all lists on disk. Clients that control an origin can request any
+	// number of providers from that origin.
 	maxListFolder = 256 << 20
 )
 
-// listFolder counts the bytes of the lists on disk. Lists are never removed to make room, because they
-// hold the times when versions were first seen. Otherwise, a flood of requests could reset these times,
-// and with them the cooldown.
+// listFolder counts the bytes of the lists on disk. Lists are never removed to make room, because they hold the times when
+// versions were first seen: a flood of requests could reset the cooldown.
 type listFolder struct {
 	max int64 // bytes
 
@@ -226,8 +223,7 @@ func (f *listFolder) replace(path string, size int64) error {
 	return nil
 }
 
-// isFull reports whether a list might not have been saved for lack of room. If it returns true, even a
-// provider without a saved list may have been requested before.
+// isFull reports whether a list might not have been saved for lack of room.
 func (f *listFolder) isFull() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -19,9 +19,8 @@ import (
 // Origin is the source of the providers that are pulled through.
 type Origin interface {
 	origin.Source
-	// Package returns a package, and the SHA-256 that the origin announces for the package.
-	// The caller compares the announced SHA-256 with the SHA256SUMS that the trust policy has
-	// already accepted.
+	// Package returns a package, and the SHA-256 that the origin announces for it. The caller compares that with the
+	// SHA256SUMS that the trust policy has already accepted.
 	Package(context.Context, provider.Address, provider.Version, provider.Platform) (origin.Package, [sha256.Size]byte, error)
 }
 
@@ -34,9 +33,8 @@ type location struct {
 // locationBytes is the maximum memory in bytes of a location, including the package's URL.
 const locationBytes = 21 << 10
 
-// addLocation stores the location of a package in its release. If the cache of releases is
-// full, the expired locations of all releases are dropped first. Releases are evicted only if
-// that does not make enough room.
+// addLocation stores the location of a package in its release. If the cache of releases is full, the expired locations of
+// all releases are dropped first. Releases are evicted only if that does not make enough room.
 func (p *Puller) addLocation(r *release, platform provider.Platform, at location) {
 	r.dropExpired(at.since)
 	r.addLocation(platform, at)
@@ -90,8 +88,8 @@ func (r *release) setSize(d digest.Digest, size int64) {
 	}
 }
 
-// prepare requests the sizes of all packages whose locations are known. A client is likely to
-// request one of these packages next, and the connection to its host is then already open.
+// prepare requests the sizes of all packages whose locations are known. A client is likely to request one of these packages
+// next, and the connection to its host is then already open.
 func (r *release) prepare(ctx context.Context) {
 	r.mu.Lock()
 	locations := maps.Clone(r.locations)
@@ -106,8 +104,7 @@ func (r *release) prepare(ctx context.Context) {
 // storedFor is how long a package counts as stored after a push. The registry may remove it later.
 const storedFor = 10 * time.Minute
 
-// isStored reports whether a recent push of this Puller has shown that a package is stored in the
-// registry.
+// isStored reports whether a recent push of this Puller has shown that a package is stored in the registry.
 func (r *release) isStored(d digest.Digest) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -123,8 +120,7 @@ func (r *release) setStored(result *pusher.Result) {
 	}
 }
 
-// locate returns the location of a package at its origin. It asks the origin if no location
-// is known, or if the known location has expired.
+// locate returns the location of a package at its origin. It asks the origin unless a current location is known.
 func (p *Puller) locate(ctx context.Context, r *release, w wanted) (origin.Package, error) {
 	r.mu.Lock()
 	known, ok := r.locations[w.platform]
@@ -145,8 +141,7 @@ func (p *Puller) locate(ctx context.Context, r *release, w wanted) (origin.Packa
 	return pkg, nil
 }
 
-// contradiction returns the error for an origin whose announcement of a package differs from
-// the accepted SHA256SUMS.
+// contradiction returns the error for an origin whose announcement of a package differs from the accepted SHA256SUMS.
 func contradiction(s subject, platform provider.Platform, name string) error {
 	return hint.Wrap(fmt.Errorf("%s for %s: %w: its origin announces %s with another SHA-256 than its SHA256SUMS listed, or in place of the package that it announced before",
 		s, platform, trust.ErrChecksum, name), "the origin contradicts itself, or the version was published anew; nothing was stored")

@@ -61,8 +61,7 @@ type Options struct {
 	UsualNames bool
 	// Push stores a release in the registry. If it is nil, nothing is stored.
 	Push func(context.Context, *origin.Release) (*pusher.Result, error)
-	// CheckDowngrade refuses accepted checksums that are unsigned although a signed version of the provider is
-	// stored, see [pusher.Pusher.CheckDowngrade]. If it is nil, nothing is refused.
+	// CheckDowngrade is [pusher.Pusher.CheckDowngrade]. If it is nil, nothing is refused.
 	CheckDowngrade func(context.Context, *trust.Checksums) error
 	Scope          Scope
 	Limits         Limits
@@ -87,12 +86,9 @@ type Options struct {
 type Kind string
 
 const (
-	// Verified means that the SHA256SUMS of a version was accepted or refused, or could not be fetched.
-	Verified Kind = "verified"
-	// Fetched means that the download of a package succeeded or failed.
-	Fetched Kind = "fetched"
-	// Stored means that a version was tagged in the registry, or could not be tagged.
-	Stored Kind = "stored"
+	Verified Kind = "verified" // the SHA256SUMS of a version was accepted or refused, or could not be fetched
+	Fetched  Kind = "fetched"  // the download of a package succeeded or failed
+	Stored   Kind = "stored"   // a version was tagged in the registry, or could not be tagged
 )
 
 // Event is a result of the Puller's work.
@@ -101,26 +97,22 @@ type Event struct {
 	Provider provider.Address
 	Version  provider.Version
 	Platform provider.Platform // only for Fetched
-	// From is the origin, such as the host of its registry. It is [FromRegistry] for a package that the registry
-	// already had.
+	// From is the origin, such as the host of its registry, or [FromRegistry] if the registry already had the package.
 	From string
 	// Verdict and Fingerprint say why the version was accepted. They are zero if this is not known.
 	Verdict     trust.Verdict
 	Fingerprint string
-	Bytes       int64 // only for Fetched: the number of downloaded bytes
-	// Took is only for Fetched. It is the duration of the download, without the wait for a slot.
-	Took time.Duration
-	Err  error // nil if the work succeeded
+	Bytes       int64         // only for Fetched: the number of downloaded bytes
+	Took        time.Duration // only for Fetched: of the download, without the wait for a slot
+	Err         error         // nil if the work succeeded
 }
 
 const (
 	// metadataTimeout is the maximum time for fetching a list, a release or a location from an origin. Clients stop
 	// waiting earlier. They get the answer from the cache with their next request.
 	metadataTimeout = 30 * time.Second
-	// outageTTL is how long the error of a failed metadata request is cached.
-	outageTTL = 5 * time.Second
-	// refusalTTL is how long the refusal of a version is cached.
-	refusalTTL = 30 * time.Second
+	outageTTL       = 5 * time.Second  // how long the error of a failed metadata request is cached
+	refusalTTL      = 30 * time.Second // how long the refusal of a version is cached
 )
 
 // Puller fetches providers from their origins on request, serves them, and stores them. It is safe for concurrent use.
@@ -142,8 +134,9 @@ type life struct {
 	ctx     context.Context
 	cancel  context.CancelFunc
 	tasks   sync.WaitGroup
-	pushes  sync.WaitGroup // the tasks that push
-	retired chan struct{}  // closed once another Puller replaces this Puller
+	pushes  sync.WaitGroup  // the tasks that push
+	retired context.Context // ends once another Puller replaces this Puller
+	retire  context.CancelFunc
 }
 
 // activity records what a Puller does at the moment, and what has recently failed.
@@ -190,15 +183,13 @@ func New(o Options) (*Puller, error) {
 		}
 	}
 	p := &Puller{
-		o: o, limit: o.Budget, life: life{retired: make(chan struct{})},
+		o: o, limit: cmp.Or(o.Budget, NewBudget(o.Limits)),
 		activity: activity{downloads: map[packageKey]*download{}, failed: map[packageKey]failure{}, jobs: map[subject]*job{}},
 	}
 	p.folder.count(o.Directory, maxListFolder)
 	p.lists, p.releases = p.newLists(), p.newReleases()
 	p.ctx, p.cancel = context.WithCancel(context.Background())
-	if p.limit == nil {
-		p.limit = NewBudget(o.Limits)
-	}
+	p.retired, p.retire = context.WithCancel(context.Background())
 	var err error
 	p.logged, err = lru.New[[sha256.Size]byte, struct{}](maxLogged)
 	return p, err
@@ -207,19 +198,9 @@ func New(o Options) (*Puller, error) {
 // Begin applies the limits of the Puller's options to its budget, which other Pullers may share.
 func (p *Puller) Begin() { p.limit.Set(p.o.Limits) }
 
-// Retire must be called once, when another Puller replaces this Puller. Fetches and pushes in flight continue. The
-// retired Puller saves no more lists, and retries no failed push.
-func (p *Puller) Retire() { close(p.retired) }
-
-// isRetired reports whether another Puller has replaced this Puller.
-func (p *Puller) isRetired() bool {
-	select {
-	case <-p.retired:
-		return true
-	default:
-		return false
-	}
-}
+// Retire must be called when another Puller replaces this Puller. Fetches and pushes in flight continue. The retired
+// Puller saves no more lists, and retries no failed push.
+func (p *Puller) Retire() { p.retire() }
 
 // Drain waits until all pushes have succeeded or failed, or until ctx ends. It must be called after the last request,
 // because later requests start no push.

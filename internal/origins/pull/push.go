@@ -22,21 +22,16 @@ import (
 )
 
 const (
-	// maxJobs is the maximum number of versions that wait to be pushed. Any other version is
-	// pushed after a later request for it.
+	// maxJobs is the maximum number of versions that wait to be pushed. Others are pushed after a later request for them.
 	maxJobs = 256
-	// pushAttempts is the number of attempts to push a version. After the last attempt, the
-	// version is pushed again only after another request for it.
+	// pushAttempts is the number of attempts to push a version before another request for it.
 	pushAttempts = 6
 	// pushPause is the pause before the second attempt. Each further pause is twice as long.
-	pushPause = 30 * time.Second
-	// refusedPause is the pause before a version is pushed again after an error that is final:
-	// see isFinal.
-	refusedPause = 10 * time.Minute
+	pushPause    = 30 * time.Second
+	refusedPause = 10 * time.Minute // after a final error, see isFinal
 )
 
-// job pushes one version. It pushes the configured platforms, and the platforms that clients
-// request before the job ends.
+// job pushes one version: the configured platforms, and those that clients request before the job ends.
 type job struct {
 	store   catalog.Store // the repository
 	subject subject
@@ -90,8 +85,7 @@ func (p *Puller) pushLocked(s catalog.Store, w wanted, d *download) {
 	}
 }
 
-// dropFailed forgets one failed job, and reports whether there was one. It is called with
-// mu held.
+// dropFailed forgets one failed job, and reports whether there was one. It is called with mu held.
 func (p *Puller) dropFailed() bool {
 	for about, j := range p.jobs {
 		if !j.retry.IsZero() {
@@ -115,7 +109,7 @@ func (p *Puller) work(ctx context.Context, j *job) {
 		result, err := p.push(ctx, j, held, platforms)
 		closeAll(held)
 		p.report(ctx, j, result, err)
-		var busy *catalog.BusyError
+		busy, isBusy := errors.AsType[*catalog.BusyError](err)
 		wait := pause
 		switch {
 		case ctx.Err() != nil:
@@ -127,7 +121,7 @@ func (p *Puller) work(ctx context.Context, j *job) {
 			}
 			attempt, pause, platforms = 0, pushPause, nil
 			continue
-		case errors.As(err, &busy):
+		case isBusy:
 			attempt, wait = 0, max(pause, busy.RetryAfter)
 		case isFinal(err):
 			p.end(j, time.Now().Add(refusedPause))
@@ -144,16 +138,15 @@ func (p *Puller) work(ctx context.Context, j *job) {
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
-		case <-p.retired: // the next Puller pushes the version after a request for it
+		case <-p.retired.Done(): // the next Puller pushes the version after a request for it
 			p.end(j, time.Now().Add(wait))
 			return
 		}
 	}
 }
 
-// take returns the downloads that a job holds, and the platforms that clients have requested
-// since the last call. The job no longer holds these downloads. If paused is true, the job
-// holds no download before the next call.
+// take returns the downloads that a job has held until now, and the platforms that clients have requested since the last
+// call. If paused is true, the job holds no download before the next call.
 func (p *Puller) take(j *job, paused bool) ([]*reader, []provider.Platform) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -162,9 +155,8 @@ func (p *Puller) take(j *job, paused bool) ([]*reader, []provider.Platform) {
 	return held, added
 }
 
-// end ends a job, and reports whether the job has ended. A zero retry means that the job has
-// succeeded or was cancelled. A job that has succeeded does not end while it has more platforms
-// to push. The version of a failed job is not pushed again before the time retry.
+// end ends a job, and reports whether it has ended. A zero retry means that the job has succeeded, and does not end while
+// it has more platforms to push, or was cancelled. The version of a failed job is not pushed again before the time retry.
 func (p *Puller) end(j *job, retry time.Time) bool {
 	p.mu.Lock()
 	if retry.IsZero() && len(j.added) > 0 && !p.closed {
@@ -189,15 +181,11 @@ func closeAll(held []*reader) {
 
 // isFinal reports whether a push that failed with err would fail again if it were retried soon.
 func isFinal(err error) bool {
-	var size *SizeError
-	for _, reason := range []error{pusher.ErrConflict, repo.ErrOccupied, repo.ErrImmutable, pusher.ErrMisnamed, trust.ErrUnknown} {
-		if errors.Is(err, reason) {
-			return true
-		}
-	}
-	var answer *errcode.ErrorResponse
-	denied := errors.As(err, &answer) && (answer.StatusCode == http.StatusUnauthorized || answer.StatusCode == http.StatusForbidden)
-	return denied || errors.As(err, &size) || trust.Refused(err)
+	answer, ok := errors.AsType[*errcode.ErrorResponse](err)
+	denied := ok && (answer.StatusCode == http.StatusUnauthorized || answer.StatusCode == http.StatusForbidden)
+	final := []error{pusher.ErrConflict, repo.ErrOccupied, repo.ErrImmutable, pusher.ErrMisnamed, trust.ErrUnknown}
+	return denied || errors.As(err, new(*SizeError)) || trust.Refused(err) ||
+		slices.ContainsFunc(final, func(reason error) bool { return errors.Is(err, reason) })
 }
 
 // report logs the result of a push, and emits its event.
@@ -213,11 +201,10 @@ func (p *Puller) report(ctx context.Context, j *job, result *pusher.Result, err 
 			r.setStored(result)
 		}
 	}
-	var busy *catalog.BusyError
 	err = brief(err)
 	log := p.o.Log.With("version", j.subject.String())
 	switch {
-	case errors.As(err, &busy):
+	case errors.As(err, new(*catalog.BusyError)):
 		log.Warn("pulled through: a version is not stored yet, because a limit is reached", "err", err, "hint", hint.Of(err))
 	case err != nil:
 		log.Error("pulled through: a version is not stored; clients are served from its origin", "err", err, "hint", hint.Of(err))
@@ -232,8 +219,8 @@ func (p *Puller) report(ctx context.Context, j *job, result *pusher.Result, err 
 	p.o.Events(e)
 }
 
-// push pushes the configured platforms and the platforms that clients have requested. It reads
-// the downloads that the job holds, and then downloads the other packages.
+// push pushes the configured platforms and those that clients have requested. It reads the downloads that the job holds,
+// and then downloads the other packages.
 func (p *Puller) push(ctx context.Context, j *job, held []*reader, requested []provider.Platform) (*pusher.Result, error) {
 	r, err := p.release(ctx, j.subject)
 	if err != nil {
@@ -266,8 +253,7 @@ func (p *Puller) push(ctx context.Context, j *job, held []*reader, requested []p
 	return p.o.Push(ctx, rel)
 }
 
-// platforms returns the platforms to push. These are the available platforms that are
-// configured or that clients have requested.
+// platforms returns the platforms to push: the available ones that are configured or that clients have requested.
 func (p *Puller) platforms(available []artifact.Package, requested []provider.Platform) []provider.Platform {
 	var out []provider.Platform
 	for _, pkg := range available {
@@ -278,9 +264,8 @@ func (p *Puller) platforms(available []artifact.Package, requested []provider.Pl
 	return out
 }
 
-// opener returns the function that a push uses as the [origin.Package.Open] of a package. The
-// function opens the same download that clients read. Clients wait for the downloads that the
-// job holds, so other downloads of the push begin only after the held downloads have ended.
+// opener returns the [origin.Package.Open] of a push, which opens the same download that clients read. Clients wait for the
+// downloads that the job holds, so other downloads of the push begin only after these have ended.
 func (p *Puller) opener(s catalog.Store, w wanted, at origin.Package, held []*reader) func(context.Context) (io.ReadCloser, int64, error) {
 	isHeld := slices.ContainsFunc(held, func(r *reader) bool { return r.d.want.digest == w.digest })
 	return func(ctx context.Context) (io.ReadCloser, int64, error) {

@@ -81,9 +81,8 @@ type wanted struct {
 
 func (w wanted) key() packageKey { return packageKey{w.subject.provider, w.digest} }
 
-// packageKey names a package of a provider. Two providers may have the same package, for example if two registries
-// offer the same GitHub release. Each package is fetched from its own provider's origin, so that the failure of one
-// origin does not affect the other.
+// packageKey names a package of a provider. Two providers may have the same package, such as one of the same GitHub release.
+// It is fetched from each provider's own origin, so that the failure of one origin does not affect the other.
 type packageKey struct {
 	provider provider.Address
 	digest   digest.Digest
@@ -109,8 +108,7 @@ func (p *Puller) release(ctx context.Context, s subject) (*release, error) {
 	return a.Value, a.Err
 }
 
-// refreshRelease implements [fresh.Options].Fetch for releases. It requests a version from the origin. If the version is
-// refused, the refusal is an answer, which the cache keeps, and not a failure.
+// refreshRelease implements [fresh.Options].Fetch for releases. A refusal of a version is an answer, and not a failure.
 func (p *Puller) refreshRelease(ctx context.Context, s subject, _ *releaseAnswer) (releaseAnswer, error) {
 	spanned, end := telemetry.Start(ctx, "origin version", slog.String("provider", s.provider.String()), slog.String("version", s.version.String()))
 	r, warnings, err := p.resolve(spanned, s)
@@ -172,10 +170,10 @@ func (p *Puller) current(s subject) *release {
 	return nil
 }
 
-// resolve requests a version from the origin, and verifies its SHA256SUMS. It requests the metadata of only one
-// package, which leads to the SHA256SUMS file that lists all packages. The error wraps [ErrNotOffered] if the version
-// is not offered. It wraps [catalog.ErrSource] if the origin fails. Any other error says why the version is refused.
-// The warnings are about flaws in the origin's response.
+// resolve requests a version from the origin, and verifies its SHA256SUMS. It requests the metadata of only one package,
+// which leads to the SHA256SUMS file that lists all packages. The error wraps [ErrNotOffered] if the version is not offered,
+// and [catalog.ErrSource] if the origin fails. Any other error says why the version is refused. The warnings are about flaws
+// in the origin's response.
 func (p *Puller) resolve(ctx context.Context, s subject) (_ *release, warnings []string, err error) {
 	l, err := p.list(ctx, s.provider)
 	if err != nil {
@@ -238,8 +236,7 @@ func (p *Puller) resolve(ctx context.Context, s subject) (_ *release, warnings [
 // is necessary only if the origin lists platforms that it does not have.
 const maxCandidates = 3
 
-// candidates returns the platforms whose metadata resolve requests, one after another, until a request succeeds. The
-// platforms that clients are most likely to request come first.
+// candidates returns the platforms whose metadata resolve requests, one after another, until a request succeeds.
 func (p *Puller) candidates(o catalog.Offer) []provider.Platform {
 	out := p.ranked(o.Platforms)
 	if len(out) == 0 {
@@ -266,8 +263,8 @@ func (p *Puller) ranked(platforms []provider.Platform) []provider.Platform {
 	return out
 }
 
-// withdrawn returns the error for a version that the origin lists, but does not have. It requests the list again. If
-// the new list lacks the version, the error wraps [ErrNotOffered]. Otherwise it wraps [catalog.ErrSource].
+// withdrawn returns the error for a version that the origin lists, but does not have. If a new list lacks the version, too,
+// the error wraps [ErrNotOffered], and else [catalog.ErrSource].
 func (p *Puller) withdrawn(ctx context.Context, s subject, err error) error {
 	l, lerr := p.askAgain(ctx, s.provider)
 	if lerr != nil {
@@ -301,11 +298,10 @@ func (r *release) add(platform provider.Platform, name string, sum [sha256.Size]
 	slices.SortFunc(r.packages, func(a, b artifact.Package) int { return a.Platform.Compare(b.Platform) })
 }
 
-// listOthers adds the packages that are listed under other names, which do not say for which platforms they are. It asks
-// the origin about each offered platform that the release still lacks, except those in known. It takes at most a third of
-// the time that is left, so that a platform whose request hangs costs no other platform. The warnings are about the added
-// packages, and about platforms that the origin fails to describe: the release then lasts less long. The origin's failure
-// is an error only if the release has no package.
+// listOthers adds the packages that are listed under other names, which do not say for which platforms they are. It asks the
+// origin about each offered platform that the release still lacks, except those in known. It takes at most a third of the
+// time that is left, so that a platform whose request hangs costs no other. If the origin fails to describe a platform, the
+// release lasts less long. That is an error only if the release has no package.
 func (p *Puller) listOthers(ctx context.Context, r *release, offered []provider.Platform, known *origin.Release) (warnings []string, err error) {
 	isListed := func(platform provider.Platform) bool { return r.find(platform) != nil }
 	if p.o.UsualNames {
@@ -326,7 +322,8 @@ func (p *Puller) listOthers(ctx context.Context, r *release, offered []provider.
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeLeft(ctx)/3)
 	defer cancel()
-	packages, sums, failed := make([]origin.Package, len(lacking)), make([][sha256.Size]byte, len(lacking)), make([]error, len(lacking))
+	n := len(lacking)
+	packages, sums, failed := make([]origin.Package, n), make([][sha256.Size]byte, n), make([]error, n)
 	var g errgroup.Group
 	g.SetLimit(otherRequests)
 	for i, platform := range lacking {
@@ -408,11 +405,9 @@ func (r *release) encode(protocols []string, about provider.About) error {
 	return nil
 }
 
-// releaseBytes is roughly the memory in bytes of a release without its evidence and packages. packageBytes is roughly
-// the memory in bytes of each package.
 const (
-	releaseBytes = 4 << 10
-	packageBytes = 768
+	releaseBytes = 4 << 10 // roughly the memory of a release without its evidence and packages
+	packageBytes = 768     // roughly the memory of each package
 )
 
 // claimsBytes estimates the memory in bytes of accepted claims, without the blobs of the evidence.

@@ -69,8 +69,7 @@ func (p *Puller) Complete(ctx context.Context, a provider.Address, v provider.Ve
 	return p.merge(ctx, stored, r), nil
 }
 
-// orStored returns the stored version, or err if no version is stored. It is called if the
-// origin failed or if the origin's version was refused.
+// orStored returns the stored version, or else err: the origin failed, or its version was refused.
 func (p *Puller) orStored(ctx context.Context, about subject, stored *artifact.Version, err error) (*artifact.Version, error) {
 	if stored == nil {
 		return nil, err
@@ -79,35 +78,31 @@ func (p *Puller) orStored(ctx context.Context, about subject, stored *artifact.V
 	return stored, nil
 }
 
-// covers reports whether the stored version has all platforms of the origin's offer. It returns
-// false if the offer lists no platforms.
+// covers reports whether the stored version has all platforms of the origin's offer, which lists some.
 func covers(stored *artifact.Version, o catalog.Offer) bool {
 	return len(o.Platforms) > 0 && !slices.ContainsFunc(o.Platforms, func(platform provider.Platform) bool {
 		return !slices.ContainsFunc(stored.Packages, func(p artifact.Package) bool { return p.Platform == platform })
 	})
 }
 
-// merge returns the stored version with the packages that only the origin has. The result has
-// no index, because no index in the registry lists these packages. The origin's evidence must
-// list all stored packages, and must not be weaker than the stored evidence. Otherwise merge
-// returns the stored version.
+// merge returns the stored version with the packages that only the origin has. The result has no index, because no index in
+// the registry lists these packages. If the origin's evidence lacks stored packages, or is weaker than the stored evidence,
+// merge returns the stored version.
 func (p *Puller) merge(ctx context.Context, stored *artifact.Version, r *release) *artifact.Version {
 	out := *stored
 	out.Packages = slices.Clone(stored.Packages)
 	for _, pkg := range stored.Packages {
 		sum, listed := r.sums.SumFor(pkg.Platform, pkg.Filename)
 		d := digest.NewDigestFromBytes(digest.SHA256, sum[:])
-		switch {
-		case listed && d != pkg.Digest:
-			if p.isNew(r.subject, fmt.Sprint("conflict ", pkg.Digest)) {
-				p.o.Log.ErrorContext(ctx, "the registry and the origin have different packages: the registry's is served",
-					"version", r.subject.String(), "platform", pkg.Platform.String(), "registry", pkg.Digest, "origin", d,
-					"hint", "find out which of them the publisher released")
-			}
-			return stored
-		case !listed:
-			return stored
+		if listed && d == pkg.Digest {
+			continue
 		}
+		if listed && p.isNew(r.subject, fmt.Sprint("conflict ", pkg.Digest)) {
+			p.o.Log.ErrorContext(ctx, "the registry and the origin have different packages: the registry's is served",
+				"version", r.subject.String(), "platform", pkg.Platform.String(), "registry", pkg.Digest, "origin", d,
+				"hint", "find out which of them the publisher released")
+		}
+		return stored
 	}
 	if stored.Evidence != nil && stored.Evidence.Digest != r.version.Evidence.Digest && r.sums.Verdict() != trust.Signed {
 		return stored
@@ -205,8 +200,8 @@ func (p *Puller) failure(key packageKey) error {
 	return nil
 }
 
-// readFrom moves the reader to the given offset. If the download does not have the given size,
-// readFrom closes the reader and returns an error.
+// readFrom moves the reader to the given offset. If the download does not have the given size, readFrom closes the reader
+// and returns an error.
 func (r *reader) readFrom(ctx context.Context, size, offset int64) (io.ReadCloser, int64, error) {
 	got, err := r.d.Size(ctx)
 	if err == nil && got != size {
@@ -222,8 +217,7 @@ func (r *reader) readFrom(ctx context.Context, size, offset int64) (io.ReadClose
 	return r, offset, nil
 }
 
-// Size implements [catalog.Blob]. If begin is set and the package is not known to be stored, it
-// starts the download.
+// Size implements [catalog.Blob]. If begin is set and the package is not known to be stored, it starts the download.
 func (b *blob) Size(ctx context.Context, begin bool) (int64, error) {
 	w := b.want
 	r, err := b.p.release(ctx, w.subject)
@@ -262,8 +256,8 @@ func (b *blob) Size(ctx context.Context, begin bool) (int64, error) {
 	return size, b.p.limit.fits(size)
 }
 
-// Requested implements [catalog.Blob]. It queues the push of the package's version. The client
-// gets the package from a cache, so no download queues the push.
+// Requested implements [catalog.Blob]. It queues the push of the package's version, because the client gets the package from
+// a cache, and no download queues the push.
 func (b *blob) Requested() {
 	if r := b.p.current(b.want.subject); r != nil && r.isStored(b.want.digest) {
 		return

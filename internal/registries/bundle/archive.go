@@ -263,7 +263,7 @@ func checkSum(ctx context.Context, name string, archive io.Reader) error {
 		return err
 	}
 	h := sha256.New()
-	if _, err := io.Copy(h, contextReader{ctx, archive}); err != nil {
+	if _, err := io.Copy(h, files.ContextReader{Context: ctx, Reader: archive}); err != nil {
 		return err
 	}
 	if got := hex.EncodeToString(h.Sum(nil)); got != want {
@@ -271,19 +271,6 @@ func checkSum(ctx context.Context, name string, archive io.Reader) error {
 			"it was changed or damaged, or the checksum file belongs to another archive: transfer both files again")
 	}
 	return nil
-}
-
-// contextReader stops reading when its context ends.
-type contextReader struct {
-	ctx context.Context
-	io.Reader
-}
-
-func (r contextReader) Read(p []byte) (int, error) {
-	if err := context.Cause(r.ctx); err != nil {
-		return 0, err
-	}
-	return r.Reader.Read(p)
 }
 
 // readChecksum returns the SHA-256 in a checksum file, in lower case. The error is fs.ErrNotExist if the file
