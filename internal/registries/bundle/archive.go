@@ -26,14 +26,11 @@ import (
 )
 
 const (
-	// maxEntries is the maximum number of files in an archive. [indexLimits] allows fewer blobs in a bundle.
-	maxEntries = 1 << 18
-	// maxName is the maximum length of a file's name in bytes. A blob's name is 77 bytes long.
-	maxName = 256
+	maxEntries = 1 << 18 // the maximum number of files in an archive; [indexLimits] allows fewer blobs in a bundle
+	maxName    = 256     // the maximum length of a file's name in bytes; a blob's name is 77 bytes long
 )
 
-// archive is a layout in a tar file. The layout is read and written directly in the tar file, which is never
-// unpacked.
+// archive is a layout in a tar file. The layout is read and written directly in the tar file, which is never unpacked.
 type archive struct {
 	file *os.File
 	name string // the final name; "" for an archive that is only read or is already finished
@@ -198,8 +195,8 @@ func (a *archive) open(name string) (io.ReadCloser, int64, error) {
 	return section{io.NewSectionReader(a.file, e.at, e.size)}, e.size, nil
 }
 
-// write reads body, and appends it to the archive if check returns no error. Calls can run concurrently. Each
-// call first copies its body to a temporary file, because a tar archive takes only one file at a time.
+// write reads body, and appends it to the archive if check returns no error. Calls can run concurrently. Each call first
+// copies its body to a temporary file, because a tar archive takes only one file at a time.
 func (a *archive) write(name string, size int64, body io.Reader, check func() error) error {
 	temp, err := fill.NewTemp(filepath.Dir(a.file.Name()), ".ocibridge-*")
 	if err != nil {
@@ -246,8 +243,7 @@ func (a *archive) finish() error {
 	return err
 }
 
-// checksumSuffix is the suffix of the name of an archive's checksum file. The file has one line, as sha256sum
-// writes it, and is next to the archive.
+// checksumSuffix ends the name of an archive's checksum file, next to the archive, with one line as sha256sum writes it.
 const checksumSuffix = ".sha256"
 
 // maxChecksumBytes is the maximum size of a checksum file in bytes. It allows the longest file name.
@@ -273,8 +269,8 @@ func checkSum(ctx context.Context, name string, archive io.Reader) error {
 	return nil
 }
 
-// readChecksum returns the SHA-256 in a checksum file, in lower case. The error is fs.ErrNotExist if the file
-// does not exist. The name of the archive in the file can differ, because archives are renamed.
+// readChecksum returns the SHA-256 in a checksum file, in lower case. The name of the archive in the file can differ,
+// because archives are renamed.
 func readChecksum(name string) (string, error) {
 	file, _, err := files.Open(name)
 	if err != nil {
@@ -319,12 +315,11 @@ func writeTemp(archive, content string) (string, error) {
 
 // createTemp creates a temporary file in the folder of an archive.
 func createTemp(archive string) (*os.File, error) {
-	// CreateTemp replaces the last star with random characters.
 	return os.CreateTemp(filepath.Dir(archive), "."+strings.ReplaceAll(filepath.Base(archive), "*", "_")+".*")
 }
 
-// rename gives a finished archive and its checksum file their names, the checksum file last. It first removes
-// the checksum file of an earlier archive, so that no archive is ever next to the checksum of another.
+// rename gives a finished archive and its checksum file their names, the checksum file last. It first removes the checksum
+// file of an earlier archive, so that no archive is ever next to the checksum of another.
 func rename(archive, checksum, name string) error {
 	err := os.Remove(name + checksumSuffix)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -1,25 +1,22 @@
-// Package bundle stores versions of many providers and modules in one OCI image layout. The layout is a folder
-// or a tar file. A bundle carries versions across an air gap.
+// Package bundle stores versions of many providers and modules in one OCI image layout, in a folder or a tar file. A bundle
+// carries versions across an air gap.
 //
 //	oci-layout
 //	index.json           one entry per tag, and one for the list
 //	blobs/sha256/...     manifests, packages and evidence, as in a registry
 //
 // The org.opencontainers.image.ref.name of an entry is HOSTNAME/NAMESPACE/TYPE/TAG for a provider, and
-// HOSTNAME/NAMESPACE/NAME/SYSTEM/TAG for a module, so that other tools can find the entry. The tag names a version, or attaches something to a manifest ([ociaddr.ReferrersTag],
-// [ociaddr.CosignTags]). The list has the artifact type [TypeBundle]. It contains every version, and the digest
-// and size of every blob, so that a lost blob is noticed.
+// HOSTNAME/NAMESPACE/NAME/SYSTEM/TAG for a module, so that other tools can find the entry. The tag names a version, or
+// attaches something to a manifest ([ociaddr.ReferrersTag], [ociaddr.CosignTags]). The list has the artifact type
+// [TypeBundle]. It contains every version, and the digest and size of every blob, so that a lost blob is noticed.
 //
-// A bundle can omit packages ([Bundle.Omit]). The list then contains their digests and sizes, so that copying the
-// bundle can find them at the destination.
+// A bundle can omit packages ([Bundle.Omit]). The list then contains their digests and sizes, so that copying the bundle can
+// find them at the destination. An archive has a checksum file next to it, FILE.sha256, as sha256sum writes it.
 //
-// An archive has a checksum file next to it, FILE.sha256, as sha256sum writes it.
-//
-// Invariants: Opening a bundle fails unless the bundle is complete. Opening an archive also fails if the archive
-// does not match its checksum file, if there is one. Opening does not hash blobs, so readers must
-// check the digest of every blob. index.json is written last, in one step. Therefore an interrupted write leaves
-// a bundle in a folder as it was, and leaves no archive. An archive is read in place and never unpacked. Only
-// regular files are read, and no file outside the folder.
+// Invariants: Opening a bundle fails unless the bundle is complete, and the archive matches its checksum file, if there is
+// one. Opening does not hash blobs, so readers must check the digest of every blob. index.json is written last, in one step.
+// Therefore an interrupted write leaves a bundle in a folder as it was, and leaves no archive. An archive is read in place
+// and never unpacked. Only regular files are read, and no file outside the folder.
 package bundle
 
 import (
@@ -50,8 +47,8 @@ import (
 // maxLayoutBytes is the maximum size of the file oci-layout in bytes.
 const maxLayoutBytes = 4 << 10
 
-// indexLimits limits the JSON of index.json, and of the list of a bundle's contents. A decoded document takes
-// less than 64 MiB of memory. The limits allow about 10,000 versions of three platforms.
+// indexLimits limits the JSON of index.json, and of the list of a bundle's contents. A decoded document takes less than 64
+// MiB of memory. The limits allow about 10,000 versions of three platforms.
 var indexLimits = document.Limits{Bytes: 12 << 20, Values: 300_000, Elements: 200_000}
 
 // maxVersions is the maximum number of entries in index.json.
@@ -71,8 +68,7 @@ var (
 
 // storage holds the files of a layout.
 type storage interface {
-	// open opens a regular file, and returns its size in bytes. The error is fs.ErrNotExist if the file does not
-	// exist.
+	// open opens a regular file, and returns its size in bytes. The error is fs.ErrNotExist if the file does not exist.
 	open(name string) (io.ReadCloser, int64, error)
 	// write reads body, and calls check. If check returns no error, write stores the body as a file in one step.
 	write(name string, size int64, body io.Reader, check func() error) error
@@ -87,10 +83,9 @@ type Bundle struct {
 	storage storage
 	before  []byte // index.json as it was when the bundle was opened; nil if there was none
 
-	mu   sync.Mutex
-	tags map[string]ocispec.Descriptor // the keys are the names of entries in index.json
-	// referrers contains the changed lists of referrers as JSON. The keys are the names of their fallback tags.
-	referrers map[string][]byte
+	mu        sync.Mutex
+	tags      map[string]ocispec.Descriptor // by the names of entries in index.json
+	referrers map[string][]byte             // the changed lists of referrers as JSON, by the names of their fallback tags
 	omitted   omitted
 }
 
@@ -104,8 +99,8 @@ func Open(ctx context.Context, name string, archive bool) (*Bundle, error) {
 	return openBundle(ctx, name, open, false)
 }
 
-// Create opens a bundle for writing. It extends a complete bundle in a folder. It returns ErrExists if an
-// archive exists. [Bundle.Save] completes the bundle.
+// Create opens a bundle for writing. It extends a complete bundle in a folder. It returns ErrExists if an archive exists.
+// [Bundle.Save] completes the bundle.
 func Create(ctx context.Context, name string, archive bool) (*Bundle, error) {
 	create := createFolder
 	if archive {
@@ -114,8 +109,7 @@ func Create(ctx context.Context, name string, archive bool) (*Bundle, error) {
 	return openBundle(ctx, name, create, true)
 }
 
-// Preview opens the bundle that [Create] would open, or an empty bundle. It writes nothing. The bundle cannot be
-// written to.
+// Preview opens the bundle that [Create] would open, or an empty bundle. It cannot be written to.
 func Preview(ctx context.Context, name string, archive bool) (*Bundle, error) {
 	preview := previewFolder
 	if archive {
@@ -124,8 +118,7 @@ func Preview(ctx context.Context, name string, archive bool) (*Bundle, error) {
 	return openBundle(ctx, name, preview, true)
 }
 
-// openBundle opens a storage, and loads the bundle in it. If mayBeEmpty is set, the storage can be without a
-// bundle.
+// openBundle opens a storage, and loads the bundle in it. If mayBeEmpty is set, the storage can be without a bundle.
 func openBundle(ctx context.Context, name string, open func(context.Context, string) (storage, error), mayBeEmpty bool) (*Bundle, error) {
 	s, err := open(ctx, name)
 	if err != nil {
@@ -246,8 +239,7 @@ func (b *Bundle) add(entry ocispec.Descriptor) error {
 	return nil
 }
 
-// isKept reports whether a bundle stores a tag. A bundle stores no tags that pushes use to coordinate, because
-// only the pushes to one registry need these tags.
+// isKept reports whether a bundle stores a tag. It stores no tags that pushes to one registry use to coordinate.
 func isKept(tag string) bool {
 	_, isVersion := ociaddr.Tag(tag).Version()
 	_, isAttached := ociaddr.Tag(tag).Subject()
@@ -285,8 +277,8 @@ var types = map[subject.Kind]struct{ media, artifact string }{
 
 func (n entryName) types() struct{ media, artifact string } { return types[n.of.Kind()] }
 
-// fits reports whether a manifest of the given media type is valid under the tag. A version of a provider and a
-// list of referrers are indexes, and a version of a module is an image manifest.
+// fits reports whether a manifest of the given media type is valid under the tag. A version of a provider and a list of
+// referrers are indexes, and a version of a module is an image manifest.
 func (n entryName) fits(mediaType string) bool {
 	switch attachedTo, isAttached := n.tag.Subject(); {
 	case !isAttached:
@@ -320,8 +312,7 @@ func (b *Bundle) Save(ctx context.Context) error {
 // layoutFile is the content of the file oci-layout.
 var layoutFile = []byte(`{"imageLayoutVersion":"` + ocispec.ImageLayoutVersion + `"}`)
 
-// finish writes oci-layout and index.json. It returns an error if index.json has changed since the bundle was
-// opened.
+// finish writes oci-layout and index.json. It fails if index.json has changed since the bundle was opened.
 func (b *Bundle) finish(index []byte) error {
 	now, err := b.readFile(ocispec.ImageIndexFile, indexLimits.Bytes)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -344,8 +335,7 @@ func (b *Bundle) writeFile(name string, data []byte) error {
 	return b.storage.write(name, int64(len(data)), bytes.NewReader(data), func() error { return nil })
 }
 
-// readFile returns the content of oci-layout or index.json, up to limit bytes. The error is fs.ErrNotExist if
-// the file does not exist.
+// readFile returns the content of oci-layout or index.json, which must have at most limit bytes.
 func (b *Bundle) readFile(name string, limit int64) ([]byte, error) {
 	file, _, err := b.storage.open(name)
 	if err != nil {

@@ -17,9 +17,7 @@ import (
 )
 
 // folder is a layout in a folder. It reads and writes no file outside the folder, not even through a link.
-type folder struct {
-	root *os.Root
-}
+type folder struct{ root *os.Root }
 
 const blobsDir = ocispec.ImageBlobsDir + "/sha256"
 
@@ -31,8 +29,7 @@ func openFolder(_ context.Context, dir string) (storage, error) {
 	return &folder{root}, nil
 }
 
-// createFolder creates the folder if it does not exist. If the folder has no file oci-layout, createFolder
-// refuses any content other than blobs.
+// createFolder creates the folder if it does not exist. It refuses a folder that has other content than a bundle.
 func createFolder(_ context.Context, dir string) (storage, error) {
 	root, err := files.MakeRoot(dir)
 	if err != nil {
@@ -50,7 +47,7 @@ func createFolder(_ context.Context, dir string) (storage, error) {
 	return &folder{root}, nil
 }
 
-// checkFolder refuses a folder that has other content than a bundle.
+// checkFolder refuses a folder without a file oci-layout that has any content other than blobs.
 func checkFolder(root *os.Root, dir string) error {
 	entries, err := fs.ReadDir(root.FS(), ".")
 	if err != nil || len(entries) == 0 {
@@ -87,10 +84,8 @@ func (empty) open(name string) (io.ReadCloser, int64, error) {
 }
 
 func (empty) write(string, int64, io.Reader, func() error) error { return errors.ErrUnsupported }
-
-func (empty) finish() error { return errors.ErrUnsupported }
-
-func (empty) close() error { return nil }
+func (empty) finish() error                                      { return errors.ErrUnsupported }
+func (empty) close() error                                       { return nil }
 
 func (f *folder) close() error { return f.root.Close() }
 

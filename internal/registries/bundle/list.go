@@ -20,16 +20,15 @@ import (
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 )
 
-// TypeBundle is the artifact type of the image manifest of a bundle's list. The only layer of that manifest is
-// the list itself, whose media type is TypeBundle with the suffix +json.
+// TypeBundle is the artifact type of the image manifest of a bundle's list. The only layer of that manifest is the list
+// itself, whose media type is TypeBundle with the suffix +json.
 const TypeBundle = "application/vnd.ocibridge.bundle.v1"
 
 const mediaTypeList = TypeBundle + "+json"
 
 // list is the list of a bundle's contents.
 type list struct {
-	// Versions maps the name of each entry of index.json to the entry's digest. An entry is a version or an
-	// attachment.
+	// Versions maps the name of each entry of index.json, a version or an attachment, to its digest.
 	Versions map[string]digest.Digest `json:"versions"`
 	// Contents maps the digest of every blob to its size in bytes.
 	Contents map[digest.Digest]int64 `json:"contents"`
@@ -70,7 +69,7 @@ func (b *Bundle) check(ctx context.Context, listed ocispec.Descriptor) error {
 		}
 	}
 	for name := range has.Versions {
-		if _, ok := want.Versions[name]; !ok {
+		if want.Versions[name] == "" {
 			return fmt.Errorf("%w: %s is not in its list", ErrIncomplete, name)
 		}
 	}
@@ -117,8 +116,7 @@ func (b *Bundle) readList(ctx context.Context, listed ocispec.Descriptor) (*list
 	return &out, nil
 }
 
-// readBlob returns the content of a blob, and checks the content against the descriptor. The blob can have at
-// most limit bytes.
+// readBlob returns the content of a blob of at most limit bytes, and checks it against the descriptor.
 func (b *Bundle) readBlob(ctx context.Context, desc ocispec.Descriptor, limit int64) ([]byte, error) {
 	if desc.Size < 0 || desc.Size > limit {
 		return nil, fmt.Errorf("%w: %s is said to have %d bytes, more than %d", ErrIncomplete, desc.Digest, desc.Size, limit)
@@ -142,12 +140,11 @@ func (b *Bundle) kept() map[string]ocispec.Descriptor {
 	return out
 }
 
-// maxNesting is the maximum depth of nested manifests. A version needs a depth of two, and a list of referrers
-// at most four.
+// maxNesting is the maximum depth of nested manifests. A version needs a depth of two, and a list of referrers at most four.
 const maxNesting = 4
 
-// list returns the list of the given tags and of every blob that a tag refers to, directly or through manifests.
-// It returns an error if one of the blobs neither exists nor is omitted.
+// list returns the list of the given tags and of every blob that a tag refers to, directly or through manifests. It fails if
+// one of the blobs neither exists nor is omitted.
 func (b *Bundle) list(ctx context.Context, tags map[string]ocispec.Descriptor) (list, error) {
 	out := list{Versions: map[string]digest.Digest{}, Contents: map[digest.Digest]int64{}, Omitted: map[digest.Digest]int64{}}
 	var walk func(desc ocispec.Descriptor, depth int) error

@@ -18,8 +18,8 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
-// refer adds a manifest to the list of its subject's referrers. It does nothing if the manifest has no subject.
-// It returns an error if the list would then be larger than a manifest is allowed to be.
+// refer adds a manifest to the list of its subject's referrers, if it has a subject. It fails if the list would then be
+// larger than a manifest is allowed to be.
 func (r *Repository) refer(ctx context.Context, desc ocispec.Descriptor, data []byte) error {
 	var m struct {
 		ArtifactType string              `json:"artifactType"`
@@ -75,8 +75,8 @@ func (r *Repository) referrers(ctx context.Context, subject digest.Digest) ([]oc
 	return index.Manifests, nil
 }
 
-// Referrers calls fn once with all referrers of a subject that have the given artifact type. An empty artifact
-// type selects every referrer. Referrers does not call fn if there are none.
+// Referrers calls fn once with all referrers of a subject that have the given artifact type, or any if that is "". It does
+// not call fn if there are none.
 func (r *Repository) Referrers(ctx context.Context, subject ocispec.Descriptor, artifactType string, fn func(referrers []ocispec.Descriptor) error) error {
 	r.bundle.mu.Lock()
 	list, err := r.referrers(ctx, subject.Digest)

@@ -23,8 +23,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/base/subject"
 )
 
-// Repository is the part of a bundle of one provider or module. A push can use it in place of a registry's
-// repository.
+// Repository is the part of a bundle of one provider or module. A push can use it in place of a registry's repository.
 type Repository struct {
 	bundle *Bundle
 	path   string // the address of the provider or module
@@ -36,8 +35,7 @@ func (b *Bundle) Repository(a subject.Address) *Repository { return &Repository{
 // tagName returns the name of a tag in index.json.
 func (r *Repository) tagName(tag string) string { return r.path + "/" + tag }
 
-// checkDigest returns an error unless d is a valid SHA-256 digest. The bundle stores blobs only under such
-// digests.
+// checkDigest returns an error unless d is a valid SHA-256 digest. The bundle stores blobs only under such digests.
 func checkDigest(d digest.Digest) error {
 	if err := d.Validate(); err != nil || d.Algorithm() != digest.SHA256 {
 		return fmt.Errorf("%.100q is no SHA-256 digest", d)
@@ -108,8 +106,7 @@ func (r *Repository) Exists(_ context.Context, target ocispec.Descriptor) (bool,
 	return r.bundle.exists(target)
 }
 
-// Push checks the content of a blob or manifest and stores it. If a manifest has a subject, Push also adds the
-// manifest to the referrers of that subject.
+// Push checks the content of a blob or manifest and stores it. It adds a manifest to the referrers of its subject.
 func (r *Repository) Push(ctx context.Context, expected ocispec.Descriptor, body io.Reader) error {
 	if !artifact.IsManifest(expected.MediaType) {
 		return r.bundle.push(expected, body)
@@ -161,8 +158,7 @@ func (r *Repository) Blobs() registry.BlobStore { return blobs{r} }
 
 type blobs struct{ *Repository }
 
-// Resolve returns the size of a blob, also of an omitted one. The error is errdef.ErrNotFound if the blob does
-// not exist.
+// Resolve returns the size of a blob, also of an omitted one, or errdef.ErrNotFound.
 func (b blobs) Resolve(_ context.Context, reference string) (ocispec.Descriptor, error) {
 	desc := ocispec.Descriptor{Digest: digest.Digest(reference)}
 	if err := checkDigest(desc.Digest); err != nil {
@@ -210,8 +206,8 @@ func (o *omitted) size(d digest.Digest) (n int64, ok bool) {
 	return n, ok
 }
 
-// Omit allows the bundle to be saved without a blob that its versions need. It has no effect on a blob that the
-// bundle has, and on manifests.
+// Omit allows the bundle to be saved without a blob that its versions need. It has no effect on a blob that the bundle has,
+// and on manifests.
 func (b *Bundle) Omit(desc ocispec.Descriptor) {
 	b.omitted.mu.Lock()
 	defer b.omitted.mu.Unlock()

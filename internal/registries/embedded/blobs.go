@@ -19,14 +19,16 @@ import (
 
 	"github.com/distribution/reference"
 	"github.com/opencontainers/go-digest"
+
+	"github.com/ocibridge/ocibridge/internal/base/files"
 )
 
-// blobs serves the blobs of repositories from their files. It passes all other requests on to next,
-// and also the requests for blobs that it cannot open, so that distribution answers them.
+// blobs serves the blobs of repositories from their files. Distribution, which is next, answers all other requests, and
+// those for blobs that cannot be opened.
 //
-// Distribution would hold a buffer of 4 MiB for each blob that a client reads, however slowly. blobs
-// holds no bytes of a blob. A garbage collection may delete a blob while it is read: on Unix, the open
-// file keeps its content, and on Windows the deletion fails.
+// Distribution would hold a buffer of 4 MiB for each blob that a client reads, however slowly. blobs holds no bytes of a
+// blob. A garbage collection may delete a blob while it is read: on Unix, the open file keeps its content, and on Windows
+// the deletion fails.
 type blobs struct {
 	root   string // the folder of distribution's storage format
 	next   http.Handler
@@ -48,8 +50,7 @@ type openBlob struct {
 	digest digest.Digest // the canonical digest, under which the blob is stored
 }
 
-// open opens the blob that a request reads. It returns nil if the request is not for a blob, or if the
-// blob cannot be opened.
+// open opens the blob that a request reads. It returns nil if the request is not for a blob, or the blob cannot be opened.
 func (b *blobs) open(req *http.Request) *openBlob {
 	if req.Method != http.MethodGet && req.Method != http.MethodHead {
 		return nil
@@ -61,37 +62,25 @@ func (b *blobs) open(req *http.Request) *openBlob {
 	if _, err := reference.WithName(name); err != nil {
 		return nil
 	}
-	blob, err := b.openIn(name, d)
+	return b.openIn(name, d)
+}
+
+// openIn opens a blob of a repository, or returns nil. A blob belongs to a repository if the repository has a link to it,
+// which names the canonical digest of the blob.
+func (b *blobs) openIn(name string, d digest.Digest) *openBlob {
+	link, err := os.ReadFile(filepath.Join(b.root, "repositories", filepath.FromSlash(name), "_layers", string(d.Algorithm()), d.Encoded(), "link"))
 	if err != nil {
 		return nil
 	}
-	return blob
-}
-
-// openIn opens a blob of a repository. A blob belongs to a repository if the repository has a link to
-// it. The link names the canonical digest of the blob.
-func (b *blobs) openIn(name string, d digest.Digest) (*openBlob, error) {
-	link, err := os.ReadFile(filepath.Join(b.root, "repositories", filepath.FromSlash(name), "_layers", string(d.Algorithm()), d.Encoded(), "link"))
-	if err != nil {
-		return nil, err
-	}
 	canonical, err := digest.Parse(string(link))
 	if err != nil {
-		return nil, err
+		return nil
 	}
-	f, err := os.Open(filepath.Join(b.root, "blobs", string(canonical.Algorithm()), canonical.Encoded()[:2], canonical.Encoded(), "data"))
+	f, _, err := files.Open(filepath.Join(b.root, filepath.FromSlash(blobPath(canonical))))
 	if err != nil {
-		return nil, err
+		return nil
 	}
-	info, err := f.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%w: %s is not a regular file", fs.ErrInvalid, f.Name())
-	}
-	if err != nil {
-		f.Close()
-		return nil, err
-	}
-	return &openBlob{f, canonical}, nil
+	return &openBlob{f, canonical}
 }
 
 // serve answers a request with the headers that distribution sends.
@@ -105,8 +94,8 @@ func (o *openBlob) serve(w http.ResponseWriter, req *http.Request) {
 	http.ServeContent(w, req, "", time.Time{}, o)
 }
 
-// blobTransport answers requests for blobs in the goroutine of the client. All other requests go to
-// next, which sends them over a pipe. A pipe takes several buffers of 64 KiB for each body.
+// blobTransport answers requests for blobs in the goroutine of the client. All other requests go to next, which sends them
+// over a pipe. A pipe takes several buffers of 64 KiB for each body.
 type blobTransport struct {
 	*blobs
 	next *http.Transport
@@ -131,8 +120,8 @@ func (t *blobTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return blob.response(req)
 }
 
-// response returns the response to a GET. The response to a HEAD has the same header, and leaves the
-// file at the first byte of the response.
+// response returns the response to a GET. The response to a HEAD has the same header, and leaves the file at the first byte
+// of the response.
 func (o *openBlob) response(req *http.Request) (*http.Response, error) {
 	head := req.WithContext(req.Context())
 	head.Method = http.MethodHead
@@ -155,8 +144,8 @@ func (o *openBlob) response(req *http.Request) (*http.Response, error) {
 	return out, nil
 }
 
-// blobBody is the body of a response with a blob. As for a body from a network, a read fails once the
-// context of the request has ended, and the end of the file before the announced end is an error.
+// blobBody is the body of a response with a blob. As for a body from a network, a read fails once the context of the request
+// has ended, and the end of the file before the announced end is an error.
 type blobBody struct {
 	ctx  context.Context
 	file *os.File
@@ -180,10 +169,9 @@ func (b *blobBody) Read(p []byte) (int, error) {
 
 func (b *blobBody) Close() error { return b.file.Close() }
 
-// wholeTags returns a handler that removes tags without a manifest from lists of tags.
-// Distribution creates a tag in two steps: first the folder of the tag, then the link to the
-// manifest. A list of tags shows every folder. Between the two steps, or after a crash
-// between them, the tag has no manifest.
+// wholeTags returns a handler that removes tags without a manifest from lists of tags. Distribution creates a tag in two
+// steps: first the folder of the tag, then the link to the manifest. A list of tags shows every folder, also between the two
+// steps, or after a crash between them.
 func (r *Registry) wholeTags(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		name, ok := strings.CutPrefix(req.URL.Path, "/v2/")
@@ -204,19 +192,16 @@ func (r *Registry) wholeTags(next http.Handler) http.Handler {
 		if answer.status == http.StatusOK && json.Unmarshal(body, &list) == nil {
 			if whole := slices.DeleteFunc(slices.Clone(list.Tags), func(tag string) bool { return r.namesNothing(name, tag) }); len(whole) < len(list.Tags) {
 				list.Tags = whole
-				// Encoding strings as JSON cannot fail.
-				body, _ = json.Marshal(list)
+				body, _ = json.Marshal(list) // strings can always be encoded
 			}
 		}
 		w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 		w.WriteHeader(answer.status)
-		// An error means that the client has gone.
-		_, _ = w.Write(body)
+		_, _ = w.Write(body) // an error means that the client has gone
 	})
 }
 
-// namesNothing reports whether a tag has no link to a manifest. If the check fails with
-// another error, it returns false.
+// namesNothing reports whether a tag certainly has no link to a manifest.
 func (r *Registry) namesNothing(repository, tag string) bool {
 	_, err := os.Lstat(filepath.Join(storage(r.dir), "repositories", filepath.FromSlash(repository), "_manifests", "tags", tag, "current", "link"))
 	return errors.Is(err, fs.ErrNotExist)

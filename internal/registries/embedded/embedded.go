@@ -1,13 +1,10 @@
-// Package embedded runs an OCI registry inside the process. The registry is distribution,
-// and stores its content in a data folder.
+// Package embedded runs an OCI registry inside the process. The registry is distribution, and stores its content in a data
+// folder. It also has the referrers API, which distribution does not implement.
 //
-// The registry listens on no port. Clients in this process read blobs from their files, and send all
-// other requests over pipes.
-// Several processes may open the same folder, and each process immediately sees the content
-// that another process pushes. A process that writes holds [Registry.Lock], so that
-// [Registry.GC] in another process deletes nothing that the writer relies on. A gateway passes the requests of its clients to
-// [Registry.ReadOnly]. The registry also has the referrers API, which distribution does not
-// implement.
+// The registry listens on no port. Clients in this process read blobs from their files, and send all other requests over
+// pipes. Several processes may open the same folder, and each process immediately sees the content that another process
+// pushes. A process that writes holds [Registry.Lock], so that [Registry.GC] in another process deletes nothing that the
+// writer relies on. A gateway passes the requests of its clients to [Registry.ReadOnly].
 package embedded
 
 import (
@@ -44,12 +41,11 @@ import (
 // Host is the registry's name in repository addresses. The name is never resolved.
 const Host = ociaddr.Registry("embedded")
 
-// Template is the repository template of the embedded registry, without the registry. In
-// the configuration of clients, the gateway's HOST:PORT precedes the template.
+// Template is the repository template of the embedded registry, without the registry. In the configuration of clients, the
+// gateway's HOST:PORT precedes the template.
 const Template = "${hostname}/${namespace}/${type}"
 
-// ModuleTemplate is the repository template of the embedded registry for modules, without the
-// registry.
+// ModuleTemplate is the repository template of the embedded registry for modules, without the registry.
 const ModuleTemplate = "modules/${hostname}/${namespace}/${name}/${system}"
 
 // maxCatalogEntries is the maximum number of repositories on one page of the catalog.
@@ -68,17 +64,14 @@ type Registry struct {
 	uses      chan use
 	usesEnded chan struct{}
 
-	// beforeFile is called before each file operation of a garbage collection, and before it waits
-	// for a lock. Tests replace it.
+	// beforeFile is called before each file operation of a garbage collection, and before a wait. Tests replace it.
 	beforeFile func(operation, name string)
 }
 
-// Open starts the registry in a data folder, and creates the folder if it is missing. It
-// refuses a folder that another user could replace, see [privatefolder.Check]. If
-// other users have access to the folder with the content, Open changes the mode of that
-// folder to 0700 and logs a warning. Distribution's log messages go to log at level debug.
-// If log is nil, they are discarded. Distribution has only one log in a process, so all of
-// its messages go to the log of the first call of Open.
+// Open starts the registry in a data folder, and creates the folder if it is missing. It refuses a folder that another user
+// could replace, see [privatefolder.Check]. If other users have access to the folder with the content, Open changes the mode
+// of that folder to 0700 and logs a warning. Distribution's log messages go to the log of the first call of Open, at level
+// debug, or are discarded if that is nil.
 func Open(dir string, log *slog.Logger) (*Registry, error) {
 	return open(dir, privatefolder.ForUser(), log)
 }
@@ -150,9 +143,8 @@ func ModuleHosts(dir string) (names []string, err error) {
 	return names, err
 }
 
-// config returns distribution's configuration for a data folder. Distribution panics if the
-// configuration is invalid. Therefore only the folder varies, and Open checks the folder
-// first.
+// config returns distribution's configuration for a data folder. Distribution panics if the configuration is invalid.
+// Therefore only the folder varies, and Open checks the folder first.
 func config(dir string) *configuration.Configuration {
 	c := &configuration.Configuration{
 		Storage: configuration.Storage{
@@ -161,9 +153,7 @@ func config(dir string) *configuration.Configuration {
 		},
 	}
 	c.Catalog.MaxEntries = maxCatalogEntries
-	// Distribution signs the state of an upload with the secret. A random secret is
-	// sufficient, because all requests of an upload come from this process.
-	c.HTTP.Secret = rand.Text()
+	c.HTTP.Secret = rand.Text() // it signs the state of uploads, whose requests all come from this process
 	return c
 }
 
@@ -176,9 +166,8 @@ func (r *Registry) Close() error {
 	return err
 }
 
-// marker is the name of a file in every data folder. The file shows that the folder is still
-// there. Without this check, the registry would return 404 for all content when, for
-// example, the folder's disk is no longer mounted.
+// marker is the name of a file in every data folder, which shows that the folder is still there. Without this check, the
+// registry would return 404 for all content if the folder's disk is no longer mounted.
 const marker = "ocibridge-registry"
 
 // mark creates the marker in a data folder. It follows no link in the marker's place.
@@ -213,8 +202,7 @@ func (r *Registry) present() error {
 	return nil
 }
 
-// Repository returns a client for the repository with the given name. It returns an error
-// if the data folder is gone.
+// Repository returns a client for the repository with the given name. It fails if the data folder is gone.
 func (r *Registry) Repository(name string) (*remote.Repository, error) {
 	if err := r.present(); err != nil {
 		return nil, err
@@ -230,18 +218,16 @@ func (r *Registry) Repository(name string) (*remote.Repository, error) {
 	return repo, nil
 }
 
-// Explain adds a hint to err if err is a response of the registry with status 500. Such
-// errors are due to the data folder.
+// Explain adds a hint to err if err is a response of the registry with status 500, which is due to the data folder.
 func (r *Registry) Explain(err error) error {
-	var answer *errcode.ErrorResponse
-	if hint.Of(err) != "" || !errors.As(err, &answer) || answer.StatusCode != http.StatusInternalServerError {
+	answer, ok := errors.AsType[*errcode.ErrorResponse](err)
+	if !ok || answer.StatusCode != http.StatusInternalServerError {
 		return err
 	}
 	return hint.Wrap(err, "the data folder %s could not be read or written: is its disk full, and is all in it this user's?", r.dir)
 }
 
-// Catalog returns a client for the registry's catalog, which lists the repositories. It
-// returns an error if the data folder is gone.
+// Catalog returns a client for the registry's catalog, which lists the repositories. It fails if the data folder is gone.
 func (r *Registry) Catalog() (*remote.Registry, error) {
 	if err := r.present(); err != nil {
 		return nil, err
@@ -255,47 +241,44 @@ func (r *Registry) Catalog() (*remote.Registry, error) {
 	return registry, nil
 }
 
-// Handler returns a handler that accepts all requests, also those that write. It is for
-// tests.
+// Handler returns a handler that accepts all requests, also those that write. It is for tests.
 func (r *Registry) Handler() http.Handler { return r.app }
 
-// ReadOnly returns a handler for /v2/ that accepts GET and HEAD. For other methods, it
-// returns status 405.
+// ReadOnly returns a handler for /v2/ that accepts GET and HEAD, and refuses other methods with status 405.
 func (r *Registry) ReadOnly() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		if req.Method == http.MethodGet || req.Method == http.MethodHead {
-			if r.present() != nil {
-				refuse(w, http.StatusServiceUnavailable, "UNAVAILABLE", "the registry's data folder is gone")
-				return
-			}
+		switch {
+		case req.Method != http.MethodGet && req.Method != http.MethodHead:
+			w.Header().Set("Allow", "GET, HEAD")
+			refuse(w, http.StatusMethodNotAllowed, "UNSUPPORTED", "this registry is read-only here; push with ocibridge push")
+		case r.present() != nil:
+			refuse(w, http.StatusServiceUnavailable, "UNAVAILABLE", "the registry's data folder is gone")
+		default:
 			r.noteUse(req)
 			r.app.ServeHTTP(w, req)
-			return
 		}
-		w.Header().Set("Allow", "GET, HEAD")
-		refuse(w, http.StatusMethodNotAllowed, "UNSUPPORTED", "this registry is read-only here; push with ocibridge push")
 	})
 }
 
-// refuse sends a response with the status and an error in the format of the distribution
-// specification.
+// refuse sends a response with the status and an error in the format of the distribution specification.
 func refuse(w http.ResponseWriter, status int, code, message string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	json.NewEncoder(w).Encode(map[string]any{"errors": []map[string]string{{"code": code, "message": message}}})
 }
 
-// pipeListener is a [net.Listener] that accepts the connections that its dial method opens.
-// It does not use grpc's bufconn, because deadlines of bufconn's connections expire late
-// and net/http then cancels requests.
+// pipeListener is a [net.Listener] that accepts the connections that its dial method opens. Deadlines of the connections of
+// grpc's bufconn expire late, and net/http then cancels requests.
 type pipeListener struct {
 	conns  chan net.Conn
-	closed chan struct{}
-	once   sync.Once
+	closed context.Context
+	close  context.CancelFunc
 }
 
 func newPipeListener() *pipeListener {
-	return &pipeListener{conns: make(chan net.Conn), closed: make(chan struct{})}
+	l := &pipeListener{conns: make(chan net.Conn)}
+	l.closed, l.close = context.WithCancel(context.Background())
+	return l
 }
 
 func (l *pipeListener) dial(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -303,7 +286,7 @@ func (l *pipeListener) dial(ctx context.Context, _, _ string) (net.Conn, error) 
 	select {
 	case l.conns <- server:
 		return client, nil
-	case <-l.closed:
+	case <-l.closed.Done():
 		return nil, net.ErrClosed
 	case <-ctx.Done():
 		return nil, ctx.Err()
@@ -314,13 +297,13 @@ func (l *pipeListener) Accept() (net.Conn, error) {
 	select {
 	case c := <-l.conns:
 		return c, nil
-	case <-l.closed:
+	case <-l.closed.Done():
 		return nil, net.ErrClosed
 	}
 }
 
 func (l *pipeListener) Close() error {
-	l.once.Do(func() { close(l.closed) })
+	l.close()
 	return nil
 }
 
@@ -328,9 +311,8 @@ func (l *pipeListener) Addr() net.Addr { return &net.UnixAddr{Name: string(Host)
 
 var redirectOnce sync.Once
 
-// redirectLogs sends distribution's log messages to log instead of standard error.
-// Distribution writes to the global logger of logrus. It logs each request, and logs an
-// error for each 404.
+// redirectLogs sends distribution's log messages to log instead of standard error. Distribution writes to the global logger
+// of logrus. It logs each request, and logs an error for each 404.
 func redirectLogs(log *slog.Logger) {
 	redirectOnce.Do(func() {
 		logrus.SetOutput(io.Discard)

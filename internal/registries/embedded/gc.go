@@ -30,21 +30,18 @@ type GCOptions struct {
 	Remove func(context.Context, Expired) error
 }
 
-// GC first removes the versions that the retention selects. A failure to remove a version does not
-// stop GC. Then GC deletes the content that no tag reaches, through indexes, manifests, and
-// referrers. It also deletes interrupted uploads and the folders of repositories without tags.
-// Readers can continue, also in other processes. GC waits a limited time for writers, and writers
-// that begin in the meantime wait for GC.
+// GC first removes the versions that the retention selects. A failure to remove a version does not stop GC. Then GC deletes
+// the content that no tag reaches, through indexes, manifests, and referrers. It also deletes interrupted uploads and the
+// folders of repositories without tags. Readers can continue, also in other processes. GC waits a limited time for writers,
+// and writers that begin in the meantime wait for GC.
 //
-// If a tag reaches a manifest that is missing or damaged, or a file cannot be read, GC deletes
-// nothing. A crash of GC leaves no tagged content damaged, and the next GC deletes the rest. freed
-// is what GC has deleted, even if it then fails.
+// If a tag reaches a manifest that is missing or damaged, or a file cannot be read, GC deletes nothing. A crash of GC leaves
+// no tagged content damaged, and the next GC deletes the rest. freed is what GC has deleted, even if it then fails.
 func (r *Registry) GC(ctx context.Context, o GCOptions) (freed Garbage, err error) {
 	freed.Repositories = []string{}
 	err = r.withStorage(func(f *storageFolder, m *contentMarker) error {
-		// The first marks need no lock. They only read manifests, so that the second marks, under
-		// the lock, have to read only the manifests that have been added. An error can be due to a
-		// writer, and then does not happen again.
+		// The first marks need no lock. They read manifests, so that the second marks, under the lock, read only those that
+		// have been added. An error can be due to a writer, and then does not happen again.
 		_, _ = f.findGarbage(ctx, m)
 		f.before("lock", lockFolder)
 		unlock, err := r.lockAlone(ctx, cmp.Or(o.Wait, DefaultGCWait))
@@ -66,8 +63,8 @@ func (r *Registry) GC(ctx context.Context, o GCOptions) (freed Garbage, err erro
 	return freed, err
 }
 
-// Garbage returns which versions [Registry.GC] would remove and what it would delete, and changes
-// nothing. It takes no lock. Content that a running writer has not tagged yet counts as garbage.
+// Garbage returns which versions [Registry.GC] would remove and what it would delete. It takes no lock. Content that a
+// running writer has not tagged yet counts as garbage.
 func (r *Registry) Garbage(ctx context.Context, o Retention) (found Garbage, expired []Expired, err error) {
 	found.Repositories = []string{}
 	err = r.withStorage(func(f *storageFolder, m *contentMarker) error {
@@ -141,8 +138,7 @@ type gcManifest struct {
 	subject   digest.Digest // "": none
 }
 
-// contentMarker finds the content that tags reach. It caches manifests, because a manifest with a given
-// digest never changes. A second scan therefore costs only the manifests that are new.
+// contentMarker finds the content that tags reach. It caches manifests, so that a second scan reads only those that are new.
 type contentMarker struct {
 	folder    *storageFolder
 	manifests map[digest.Digest]gcManifest
@@ -162,9 +158,8 @@ func newMarks() *marks {
 	}
 }
 
-// mark returns what the tags in a scan reach: through indexes and manifests, and through the
-// subjects of referrers. It fails if a tag reaches a manifest that cannot be read, because the
-// content of that manifest is then unknown.
+// mark returns what the tags in a scan reach: through indexes and manifests, and through the subjects of referrers. It fails
+// if a tag reaches a manifest that cannot be read, whose content is then unknown.
 func (m *contentMarker) mark(ctx context.Context, s *storageScan) (*marks, error) {
 	out := newMarks()
 	for _, repository := range slices.Sorted(maps.Keys(s.tags)) {
@@ -183,10 +178,9 @@ func (m *contentMarker) mark(ctx context.Context, s *storageScan) (*marks, error
 // reachTag marks the manifest that a tag names, and its content.
 func (m *contentMarker) reachTag(ctx context.Context, s *storageScan, out *marks, repository, tag string) error {
 	err := m.reach(ctx, s, out, repository, s.tags[repository][tag])
-	if err == nil {
-		return nil
+	if err != nil {
+		err = fmt.Errorf("%s:%s: %w", repository, tag, err)
 	}
-	err = fmt.Errorf("%s:%s: %w", repository, tag, err)
 	if errors.Is(err, errUnusable) {
 		err = m.folder.suggestRepair(err, repository, tag)
 	}
@@ -217,8 +211,7 @@ func (m *contentMarker) reach(ctx context.Context, s *storageScan, out *marks, r
 	return nil
 }
 
-// reachReferrers marks the referrers of the marked manifests of a repository, and their own
-// referrers.
+// reachReferrers marks the referrers of the marked manifests of a repository, and their own referrers.
 func (m *contentMarker) reachReferrers(ctx context.Context, s *storageScan, out *marks, repository string) error {
 	referrers := map[digest.Digest][]digest.Digest{} // by subject
 	for d := range s.revisions[repository] {
@@ -243,8 +236,7 @@ func (m *contentMarker) reachReferrers(ctx context.Context, s *storageScan, out 
 	return nil
 }
 
-// read returns the digests in a manifest. The error wraps errUnusable if the registry has no valid
-// manifest with this digest.
+// read returns the digests in a manifest. The error wraps errUnusable if the registry has no valid manifest of this digest.
 func (m *contentMarker) read(ctx context.Context, s *storageScan, d digest.Digest) (gcManifest, error) {
 	if !s.blobs[d] {
 		return gcManifest{}, fmt.Errorf("%w: %s is missing", errUnusable, d)
@@ -263,20 +255,19 @@ func (m *contentMarker) read(ctx context.Context, s *storageScan, d digest.Diges
 		return gcManifest{}, err
 	}
 	out, err := decodeReferences(d, data)
-	if err != nil {
-		return gcManifest{}, err
+	if err == nil {
+		m.manifests[d] = out
 	}
-	m.manifests[d] = out
-	return out, nil
+	return out, err
 }
 
 func blobPath(d digest.Digest) string {
 	return "blobs/" + string(d.Algorithm()) + "/" + d.Encoded()[:2] + "/" + d.Encoded() + "/data"
 }
 
-// decodeReferences returns the digests in a manifest, an index, or another document with their
-// fields. It does not depend on the media type, so that it also knows documents of other tools.
-func decodeReferences(d digest.Digest, data []byte) (gcManifest, error) {
+// decodeReferences returns the digests in a manifest, an index, or another document with their fields. It does not depend on
+// the media type, so that it also knows documents of other tools.
+func decodeReferences(d digest.Digest, data []byte) (out gcManifest, err error) {
 	type descriptor struct {
 		Digest digest.Digest `json:"digest"`
 	}
@@ -288,12 +279,11 @@ func decodeReferences(d digest.Digest, data []byte) (gcManifest, error) {
 		Subject   *descriptor  `json:"subject"`
 	}
 	if digest.FromBytes(data) != d {
-		return gcManifest{}, fmt.Errorf("%w: %s is damaged", errUnusable, d)
+		return out, fmt.Errorf("%w: %s is damaged", errUnusable, d)
 	}
 	if err := manifestLimits.Unmarshal(data, &document); err != nil {
-		return gcManifest{}, fmt.Errorf("%w: %s: %w", errUnusable, d, err)
+		return out, fmt.Errorf("%w: %s: %w", errUnusable, d, err)
 	}
-	var out gcManifest
 	if document.Config != nil {
 		document.Blobs = append(document.Blobs, *document.Config)
 	}

@@ -10,6 +10,7 @@ import (
 	"path"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 
 	"github.com/opencontainers/go-digest"
@@ -17,12 +18,10 @@ import (
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 )
 
-// errStorage means that the storage folder contains something that a garbage collection does not
-// understand. It then deletes nothing.
+// errStorage means that a garbage collection does not understand the storage folder. It then deletes nothing.
 var errStorage = errors.New("unexpected content")
 
-// storageFolder is the folder of distribution's storage format. All paths have slashes and are
-// relative to the folder.
+// storageFolder is the folder of distribution's storage format. All paths have slashes and are relative to the folder.
 type storageFolder struct {
 	root *os.Root
 	// before is called before each operation on a file or a folder.
@@ -100,8 +99,8 @@ type storedFile struct {
 	digest     digest.Digest // the digest in the path; "" for other kinds
 }
 
-// classify returns the description of a file by its path, without its size. It returns an error
-// if the path contains a digest that ocibridge never writes.
+// classify returns the description of a file by its path, without its size. It fails if the path contains a digest that
+// ocibridge never writes.
 func classify(name string) (storedFile, error) {
 	f := storedFile{path: name}
 	parts := strings.Split(name, "/")
@@ -127,12 +126,7 @@ func classify(name string) (storedFile, error) {
 		if len(parts) != length || base != "link" && !isTemporary {
 			return false
 		}
-		for i, want := range folders {
-			if want != "" && parts[i] != want {
-				return false
-			}
-		}
-		return true
+		return slices.EqualFunc(folders, parts[:len(folders)], func(want, is string) bool { return want == "" || want == is })
 	}
 	switch {
 	case parts[0] == "_uploads":
@@ -203,8 +197,7 @@ func (f *storageFolder) scan(ctx context.Context) (*storageScan, error) {
 			add(s.tags, file.repository, file.tag, d)
 		}
 	}
-	// The blobs come last. A writer that works during the scan stores blobs before it tags them, so
-	// the scan finds the blobs of each tag that it has found.
+	// The blobs come last. A writer stores blobs before it tags them, so the scan finds the blobs of each tag that it found.
 	first := len(s.files)
 	if err := f.walk(ctx, s, "blobs"); err != nil {
 		return nil, err
@@ -229,12 +222,7 @@ func add[K1, K2 comparable, V any](m map[K1]map[K2]V, first K1, second K2, value
 
 // hasRepository reports whether there is a folder of a repository.
 func (s *storageScan) hasRepository() bool {
-	for _, dir := range s.dirs {
-		if strings.HasPrefix(dir, "repositories/") {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.dirs, func(dir string) bool { return strings.HasPrefix(dir, "repositories/") })
 }
 
 // walk adds the folder dir, its files and its folders to the scan.
@@ -278,8 +266,8 @@ func (f *storageFolder) walk(ctx context.Context, s *storageScan, dir string) er
 	return nil
 }
 
-// suggestRepair adds a hint to an error about a tag whose content is damaged. If the registry
-// cannot read the manifest that the tag names, neither a push nor a removal succeeds.
+// suggestRepair adds a hint to an error about a tag whose content is damaged. If the registry cannot read the manifest that
+// the tag names, neither a push nor a removal succeeds.
 func (f *storageFolder) suggestRepair(err error, repository, tag string) error {
 	folder := filepath.Join(f.root.Name(), "repositories", filepath.FromSlash(repository), "_manifests", "tags", tag)
 	return hint.Wrap(err, "push the version again with --force; if that fails, delete its tag, the folder %s, and push it again", folder)

@@ -12,16 +12,11 @@ import (
 
 // Garbage is content of the registry that no tag reaches.
 type Garbage struct {
-	// Bytes is the number of bytes of the blobs, uploads and temporary files.
-	Bytes int64 `json:"bytes"`
-	// Manifests is the number of manifests and indexes, counted for each repository.
-	Manifests int `json:"manifests"`
-	// Blobs is the number of blobs that no repository needs. Manifests are blobs, too.
-	Blobs int `json:"blobs"`
-	// Files is the number of files of interrupted uploads and writes.
-	Files int `json:"files"`
-	// Repositories are the names of the repositories without tags.
-	Repositories []string `json:"repositories"`
+	Bytes        int64    `json:"bytes"`        // of the blobs, uploads and temporary files
+	Manifests    int      `json:"manifests"`    // the number of manifests and indexes, counted for each repository
+	Blobs        int      `json:"blobs"`        // the number of blobs that no repository needs; manifests are blobs, too
+	Files        int      `json:"files"`        // the number of files of interrupted uploads and writes
+	Repositories []string `json:"repositories"` // the names of the repositories without tags
 }
 
 // sweepPlan lists the files that a garbage collection removes. Its lists are removed in the order
@@ -84,9 +79,8 @@ func (s *storageScan) plan(reached *marks, manifests map[digest.Digest]gcManifes
 	return p
 }
 
-// addRevisions adds the links to manifests of one repository to the plan. The first list has the
-// manifests that no other garbage names. Each further list has the manifests that only the
-// manifests in earlier lists name.
+// addRevisions adds the links to manifests of one repository to the plan. The first list has the manifests that no other
+// garbage names. Each further list has those that only the manifests in earlier lists name.
 func (p *sweepPlan) addRevisions(links map[digest.Digest]storedFile, manifests map[digest.Digest]gcManifest) {
 	parents := map[digest.Digest]int{}
 	for d := range links {
@@ -117,8 +111,8 @@ func (p *sweepPlan) addRevisions(links map[digest.Digest]storedFile, manifests m
 	}
 }
 
-// sweep carries out a plan, and returns what it has freed. The removals of each list of manifests
-// are on disk before the next list is begun.
+// sweep carries out a plan, and returns what it has freed. The removals of each list of manifests are on disk before the
+// next list is begun.
 func (f *storageFolder) sweep(ctx context.Context, p *sweepPlan) (freed Garbage, err error) {
 	freed.Repositories = []string{}
 	for _, round := range p.revisions {
@@ -147,19 +141,17 @@ func (f *storageFolder) sweep(ctx context.Context, p *sweepPlan) (freed Garbage,
 			return freed, err
 		}
 	}
-	for _, blob := range p.blobs {
-		if err := f.removeFile(ctx, blob); err != nil {
-			return freed, err
+	for _, list := range []struct {
+		files []storedFile
+		freed *int
+	}{{p.blobs, &freed.Blobs}, {p.files, &freed.Files}} {
+		for _, file := range list.files {
+			if err := f.removeFile(ctx, file); err != nil {
+				return freed, err
+			}
+			*list.freed++
+			freed.Bytes += file.size
 		}
-		freed.Blobs++
-		freed.Bytes += blob.size
-	}
-	for _, file := range p.files {
-		if err := f.removeFile(ctx, file); err != nil {
-			return freed, err
-		}
-		freed.Files++
-		freed.Bytes += file.size
 	}
 	for _, dir := range p.dirs {
 		if ctx.Err() != nil {
@@ -180,8 +172,8 @@ func (f *storageFolder) removeFile(ctx context.Context, file storedFile) error {
 	return f.remove(file.path)
 }
 
-// removeFolder removes a folder, unless there is still a file in it. NFS, for example, keeps the
-// files that a reader has open.
+// removeFolder removes a folder, unless there is still a file in it. NFS, for example, keeps the files that a reader has
+// open.
 func (f *storageFolder) removeFolder(dir string) (isLeft bool, err error) {
 	err = f.remove(dir)
 	if errors.Is(err, fs.ErrExist) { // it is not empty

@@ -19,10 +19,9 @@ import (
 	"github.com/ocibridge/ocibridge/internal/base/privatefolder"
 )
 
-// The lock of a data folder consists of files in lockFolder. Each writer creates a file that says
-// what the writer does, and keeps this file locked while it writes. In addition, each writer locks
-// the gate for a moment when it begins. A garbage collection locks the gate until it has ended.
-// While it waits for the writers that have begun, no other writer can therefore begin.
+// The lock of a data folder consists of files in lockFolder. Each writer creates a file that says what the writer does, and
+// keeps this file locked while it writes. In addition, each writer locks the gate for a moment when it begins. A garbage
+// collection locks the gate until it has ended. While it waits for the writers that have begun, no other can therefore begin.
 const (
 	lockFolder   = "locks"
 	gateName     = "gate"
@@ -36,14 +35,12 @@ const (
 // ErrBusy means that a garbage collection has waited too long for the writers of the data folder.
 var ErrBusy = errors.New("the data folder is in use")
 
-// Lock locks the data folder for a writer. Several writers may hold the lock concurrently, also in
-// other processes. No writer holds it while [Registry.GC] deletes content without a tag. A writer
-// therefore locks before it first checks which content the registry has, and unlocks after it has
-// written its tag. doing says what the writer does, such as "push of
+// Lock locks the data folder for a writer. Several writers may hold the lock concurrently, also in other processes. No
+// writer holds it while [Registry.GC] deletes content without a tag. A writer therefore locks before it first checks which
+// content the registry has, and unlocks after it has written its tag. doing says what the writer does, such as "push of
 // registry.acme.example/acme/widget 1.0.0".
 //
-// Lock waits until a running garbage collection has ended, or until ctx ends. The caller must
-// call unlock.
+// Lock waits until a running garbage collection has ended, or until ctx ends. The caller must call unlock.
 func (r *Registry) Lock(ctx context.Context, doing string) (unlock func(), err error) {
 	if err := r.present(); err != nil {
 		return nil, err
@@ -66,8 +63,8 @@ func (r *Registry) Lock(ctx context.Context, doing string) (unlock func(), err e
 	return unlock, nil
 }
 
-// lockAlone locks the data folder against all writers and against other garbage collections. It
-// waits at most the given time. The error then wraps [ErrBusy] and names the writers.
+// lockAlone locks the data folder against all writers and against other garbage collections. It waits at most the given
+// time. The error then wraps [ErrBusy] and names the writers.
 func (r *Registry) lockAlone(ctx context.Context, wait time.Duration) (unlock func(), err error) {
 	waiting, cancel := context.WithTimeoutCause(ctx, wait, ErrBusy)
 	defer cancel()
@@ -80,16 +77,16 @@ func (r *Registry) lockAlone(ctx context.Context, wait time.Duration) (unlock fu
 	}
 	for {
 		writers, err := r.writers()
-		if err == nil && len(writers) == 0 {
+		if err != nil {
+			gate.Close()
+			return nil, err
+		}
+		if len(writers) == 0 {
 			leave, err := r.enter("garbage collection")
 			if err != nil { // the disk may be full, and the gate is sufficient
 				leave = func() {}
 			}
 			return func() { leave(); gate.Close() }, nil
-		}
-		if err != nil {
-			gate.Close()
-			return nil, err
 		}
 		r.beforeFile("wait", lockFolder)
 		select {
@@ -110,9 +107,7 @@ func (r *Registry) enter(doing string) (leave func(), err error) {
 		return nil, err
 	}
 	leave = func() {
-		// The file is removed before its lock ends. An error does not matter, because the next
-		// garbage collection removes the file of a writer that has ended.
-		_ = os.Remove(name)
+		_ = os.Remove(name) // before its lock ends; after an error, the next garbage collection removes it
 		f.Close()
 	}
 	if err := files.Lock(f); err != nil {
@@ -124,9 +119,8 @@ func (r *Registry) enter(doing string) (leave func(), err error) {
 	return leave, nil
 }
 
-// writers returns what the writers do that hold the lock, and removes the files of writers that
-// have ended without removing their file. The caller holds the gate: without it, a check of a file
-// could keep its writer from locking it.
+// writers returns what the writers do that hold the lock, and removes the files that ended writers left behind. The caller
+// holds the gate: without it, a check of a file could keep its writer from locking it.
 func (r *Registry) writers() (doing []string, err error) {
 	return r.readWriters(func(name string) bool {
 		if !files.IsAbandoned(name) {

@@ -1,8 +1,6 @@
 package embedded
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -22,13 +20,13 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
-// The folder pulledFolder has one mark for each version that pull-through has stored, in the file
-// REPOSITORY/TAG. Each line of a mark is the digest of an index that pull-through has stored under
-// the tag. A version belongs to pull-through while its tag names one of them. The time of the file
-// is when a client last used the version. Other writers replace the mark with keptLine.
+// The folder pulledFolder has one mark for each version that pull-through has stored, in the file REPOSITORY/TAG. Each line
+// of a mark is the digest of an index that pull-through has stored under the tag. A version belongs to pull-through while its
+// tag names one of them. The time of the file is when a client last used the version. Other writers replace the mark with
+// keptLine.
 //
-// A version without a mark is kept. So is a version whose mark another writer has replaced, even
-// if pull-through marks the version at the same time.
+// A version without a mark is kept. So is a version whose mark another writer has replaced, even if pull-through marks the
+// version at the same time.
 const (
 	pulledFolder = "pulled"
 	keptLine     = "kept"
@@ -36,9 +34,8 @@ const (
 	maxMark = 64 << 10
 )
 
-// MarkPulled records that pull-through is about to move a tag from the index before to the index
-// after. before is "" if the tag does not exist. MarkPulled does nothing if before does not belong
-// to pull-through.
+// MarkPulled records that pull-through is about to move a tag from the index before to the index after. before is "" if the
+// tag does not exist. MarkPulled does nothing if before does not belong to pull-through.
 func (r *Registry) MarkPulled(repository string, tag ociaddr.Tag, before, after digest.Digest) error {
 	if before == after {
 		return nil
@@ -69,8 +66,8 @@ func (r *Registry) MarkPulled(repository string, tag ociaddr.Tag, before, after 
 	return writeMark(root, name, os.O_APPEND, after)
 }
 
-// MarkKept records that a version is not to be removed by [Retention], because push, sync or copy
-// stores it or has found it in place.
+// MarkKept records that a version is not to be removed by [Retention], because push, sync or copy stores it or has found it
+// in place.
 func (r *Registry) MarkKept(repository string, tag ociaddr.Tag) error {
 	root, err := r.marks()
 	if err != nil {
@@ -141,15 +138,12 @@ func readMark(root *os.Root, name string) (pulledMark, error) {
 	if err != nil || len(text) > maxMark {
 		return m, err
 	}
-	for lines := bufio.NewScanner(bytes.NewReader(text)); lines.Scan(); {
-		m.lines = append(m.lines, lines.Text())
-	}
+	m.lines = strings.Fields(string(text))
 	return m, nil
 }
 
-// listMarks returns all marks, those used longest ago first. It removes the marks of tags that
-// exists does not report, and files that a crashed writer has left. The caller has locked out all
-// writers if tidy is set; otherwise listMarks removes nothing.
+// listMarks returns all marks, those used longest ago first. If tidy is set, the caller has locked out all writers, and
+// listMarks removes the marks of tags that exists does not report, and files that a crashed writer has left.
 func listMarks(root *os.Root, tidy bool, exists func(repository string, tag ociaddr.Tag) bool) (out []pulledMark, err error) {
 	var dirs []string
 	err = fs.WalkDir(root.FS(), ".", func(name string, e fs.DirEntry, err error) error {
@@ -190,8 +184,7 @@ const (
 	useInterval = 24 * time.Hour
 	// maxUses is the number of versions whose last record is remembered.
 	maxUses = 8192
-	// maxWaitingUses is the number of uses that wait to be recorded. Further uses are dropped, and
-	// recorded at the next request.
+	// maxWaitingUses is the number of uses that wait to be recorded. Further uses are recorded at the next request.
 	maxWaitingUses = 256
 	// maxUsedPath is the maximum length of a path that is remembered.
 	maxUsedPath = 512
@@ -203,9 +196,8 @@ type use struct {
 	version func() (repository string, tag ociaddr.Tag, err error)
 }
 
-// Used records that a client uses a version, for [Retention]. It returns at once. At most once a
-// day and for each key, it calls version in the background, and sets the time of the version's
-// mark. It does nothing for versions without a mark.
+// Used records that a client uses a version, for [Retention]. It returns at once. At most once a day for each key, it calls
+// version in the background, and sets the time of the version's mark, if there is one.
 func (r *Registry) Used(key any, version func() (repository string, tag ociaddr.Tag, err error)) {
 	if last, ok := r.used.Get(key); ok && time.Since(last) < useInterval {
 		return

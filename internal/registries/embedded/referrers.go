@@ -1,6 +1,7 @@
 package embedded
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -11,6 +12,7 @@ import (
 	"io/fs"
 	"net/http"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -27,54 +29,38 @@ import (
 )
 
 const (
-	// maxSubjects is the maximum number of manifests whose subjects are cached. The cache
-	// is for all repositories, and each subject takes about 170 bytes. maxSubjects is also
-	// the maximum number of manifests of a repository for which referrers are listed.
-	maxSubjects = 200_000
-	// maxReferrers is the maximum number of referrers in one list of referrers.
-	maxReferrers = 1000
-	// maxReferrersBytes is the maximum size in bytes of one list of referrers. Clients do
-	// not read longer lists.
+	// maxSubjects is the maximum number of manifests whose subjects are cached, for all repositories. Each takes about 170
+	// bytes. It is also the maximum number of manifests of a repository for which referrers are listed.
+	maxSubjects  = 200_000
+	maxReferrers = 1000 // in one list
+	// maxReferrersBytes is the maximum size in bytes of one list of referrers. Clients do not read longer lists.
 	maxReferrersBytes = 4 << 20
-	// maxAnswers is the maximum number of requests that create a list of referrers
-	// concurrently. It limits memory, because creating a list reads manifests of up to 4
-	// MiB.
+	// maxAnswers is the maximum number of requests that create a list concurrently, which reads manifests of up to 4 MiB.
 	maxAnswers = 2
 )
 
-// manifestLimits are the limits of a manifest that is decoded. Distribution accepts no
-// manifest over 4 MiB.
+// manifestLimits are the limits of a manifest that is decoded. Distribution accepts no manifest over 4 MiB.
 var manifestLimits = document.Limits{Bytes: 4 << 20, Values: 100_000, Elements: 10_000}
 
 var (
 	errTooManyReferrers = errors.New("too many referrers")
-	// errNoManifest means that a blob is not an OCI manifest. Only OCI manifests can have a
-	// subject.
-	errNoManifest = errors.New("no OCI manifest")
-	// errDamaged means that the bytes of a manifest do not match its digest.
-	errDamaged = errors.New("damaged manifest")
+	errNoManifest       = errors.New("no OCI manifest")  // only OCI manifests can have a subject
+	errDamaged          = errors.New("damaged manifest") // its bytes do not match its digest
 )
 
-// referrers is a handler for the referrers API of the OCI distribution specification.
-// Distribution does not implement this API. referrers passes all other requests on to next.
+// referrers is a handler for the referrers API of the OCI distribution specification, which distribution does not
+// implement. It passes all other requests on to next.
 //
-// For each request, referrers lists the repository's manifests. The response contains the
-// manifests that name the requested subject. It also contains the manifests in the
-// subject's fallback tag (sha256-HEX), except manifests that name another subject.
-// referrers caches the subjects of manifests, because a manifest with a given digest always
-// has the same subject.
+// For each request, referrers lists the repository's manifests. The response contains the manifests that name the requested
+// subject, and those in the subject's fallback tag (sha256-HEX), except manifests that name another subject. The subjects of
+// manifests are cached, because a manifest with a given digest always has the same subject.
 type referrers struct {
-	root string // the folder of distribution's storage format
-	next http.Handler
-	max  int // the maximum number of manifests of a repository
-	// answers has maxAnswers slots. A request holds a slot while it creates a list of
-	// referrers.
-	answers *semaphore.Weighted
-	// turn has one slot. A request holds the slot while it searches the manifests of a
-	// repository for referrers.
-	turn *semaphore.Weighted
-	// subjects maps the digests of manifests to the digests of their subjects. "" means that
-	// a manifest has no subject.
+	root    string // the folder of distribution's storage format
+	next    http.Handler
+	max     int                 // the maximum number of manifests of a repository
+	answers *semaphore.Weighted // a request holds one of maxAnswers slots while it creates a list
+	turn    *semaphore.Weighted // a request holds the only slot while it searches the manifests of a repository
+	// subjects maps the digests of manifests to the digests of their subjects, or to "" for manifests without one.
 	subjects *lru.Cache[[sha256.Size]byte, digest.Digest]
 }
 
@@ -114,25 +100,20 @@ func (r *referrers) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	if req.URL.Query().Get("artifactType") != "" {
 		w.Header().Set("OCI-Filters-Applied", "artifactType")
 	}
-	// An error means that the client has gone.
-	_, _ = w.Write(body)
+	_, _ = w.Write(body) // an error means that the client has gone
 }
 
-// parsePath splits the path /v2/NAME/KIND/DIGEST into the name and the digest. It returns
-// false for any other path. It does not validate the name or the digest.
-func parsePath(path, kind string) (name string, d digest.Digest, ok bool) {
-	rest, ok := strings.CutPrefix(path, "/v2/")
-	dir, last := rest, ""
-	if i := strings.LastIndexByte(rest, '/'); i >= 0 {
-		dir, last = rest[:i], rest[i+1:]
-	}
-	name, isKind := strings.CutSuffix(dir, "/"+kind)
+// parsePath splits the path /v2/NAME/KIND/DIGEST into the name and the digest, without validating them. It returns false for
+// any other path.
+func parsePath(of, kind string) (name string, d digest.Digest, ok bool) {
+	rest, ok := strings.CutPrefix(of, "/v2/")
+	dir, last := path.Split(rest)
+	name, isKind := strings.CutSuffix(dir, "/"+kind+"/")
 	return name, digest.Digest(last), ok && isKind && name != ""
 }
 
-// index returns the JSON of the list of a subject's referrers. If artifactType is not "",
-// the list contains only referrers with this artifact type. The same manifests always give
-// the same bytes.
+// index returns the JSON of the list of a subject's referrers: if artifactType is not "", only those with this artifact
+// type. The same manifests always give the same bytes.
 func (r *referrers) index(ctx context.Context, name string, subject digest.Digest, artifactType string) ([]byte, error) {
 	candidates, err := r.candidates(ctx, name, subject)
 	if err != nil {
@@ -173,9 +154,8 @@ func (r *referrers) index(ctx context.Context, name string, subject digest.Diges
 	return body, err
 }
 
-// candidates returns the sorted digests of manifests that might be referrers of the
-// subject. For a repository that does not exist, it returns no digests and no error,
-// because clients conclude from a 404 that the registry has no referrers API.
+// candidates returns the sorted digests of manifests that might be referrers of the subject. A repository that does not
+// exist has none: clients conclude from a 404 that the registry has no referrers API.
 func (r *referrers) candidates(ctx context.Context, name string, subject digest.Digest) ([]digest.Digest, error) {
 	if err := r.turn.Acquire(ctx, 1); err != nil {
 		return nil, err
@@ -197,8 +177,7 @@ func (r *referrers) candidates(ctx context.Context, name string, subject digest.
 	return out, nil
 }
 
-// withSubject returns the digests of the manifests in a repository that name the given
-// subject. The result may contain manifests that were deleted.
+// withSubject returns the digests of the manifests in a repository that name the given subject. Some may have been deleted.
 func (r *referrers) withSubject(ctx context.Context, name string, subject digest.Digest) (out []digest.Digest, err error) {
 	dir, err := os.Open(r.inRepository(name, "revisions", "sha256"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -227,10 +206,8 @@ func (r *referrers) withSubject(ctx context.Context, name string, subject digest
 	return out, nil
 }
 
-// subjectOf returns the subject of the manifest whose digest has the given hexadecimal form,
-// and caches the subject. It returns "" for a manifest without a subject. It also returns ""
-// for a manifest that was deleted, is damaged, or has no link yet. It does not cache these
-// results, because a push may add or repair the manifest.
+// subjectOf returns the subject of the manifest whose digest has the given hexadecimal form, or "", and caches it. It does
+// not cache the result for a manifest that was deleted, is damaged, or has no link yet: a push may add or repair it.
 func (r *referrers) subjectOf(ctx context.Context, name, encoded string) (digest.Digest, error) {
 	var key [sha256.Size]byte
 	if len(encoded) != hex.EncodedLen(len(key)) {
@@ -258,8 +235,7 @@ func (r *referrers) subjectOf(ctx context.Context, name, encoded string) (digest
 	return m.subject(), nil
 }
 
-// tagged returns the digests of the manifests in the index under the subject's fallback
-// tag. It returns no digests if the tag or its index is missing, damaged or not an index.
+// tagged returns the digests of the manifests in the index under the subject's fallback tag, if there is a usable one.
 func (r *referrers) tagged(name string, subject digest.Digest) ([]digest.Digest, error) {
 	tag := string(subject.Algorithm()) + "-" + subject.Encoded()
 	link, err := os.ReadFile(r.inRepository(name, "tags", tag, "current", "link"))
@@ -299,8 +275,7 @@ type storedManifest struct {
 	size        int64
 }
 
-// subject returns the digest of the manifest's subject, or "" if the manifest has no valid
-// subject.
+// subject returns the digest of the manifest's subject, or "" if the manifest has no valid subject.
 func (m *storedManifest) subject() digest.Digest {
 	if m.Subject == nil || m.Subject.Digest.Validate() != nil {
 		return ""
@@ -308,20 +283,16 @@ func (m *storedManifest) subject() digest.Digest {
 	return m.Subject.Digest
 }
 
-// mediaType returns the media type of the manifest. If the field is empty, it returns the
-// media type of an index or an image manifest, depending on the other fields.
+// mediaType returns the media type of the manifest: if the field is empty, that of an index or of an image manifest,
+// depending on the other fields.
 func (m *storedManifest) mediaType() string {
 	if m.MediaType == "" && m.Manifests != nil {
 		return ocispec.MediaTypeImageIndex
 	}
-	if m.MediaType == "" {
-		return ocispec.MediaTypeImageManifest
-	}
-	return m.MediaType
+	return cmp.Or(m.MediaType, ocispec.MediaTypeImageManifest)
 }
 
-// artifactType returns the manifest's artifact type. An image manifest without an artifact
-// type has the media type of its config.
+// artifactType returns the manifest's artifact type. An image manifest without one has the media type of its config.
 func (m *storedManifest) artifactType() string {
 	if m.ArtifactType == "" && m.mediaType() == ocispec.MediaTypeImageManifest && m.Config != nil {
 		return m.Config.MediaType
@@ -329,14 +300,13 @@ func (m *storedManifest) artifactType() string {
 	return m.ArtifactType
 }
 
-// unusable reports whether err, an error of readManifest, means that the manifest is
-// missing, damaged or not an OCI manifest. The manifest is then omitted from the list.
+// unusable reports whether err, an error of readManifest, means that the list has to omit the manifest.
 func unusable(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNoManifest) || errors.Is(err, errDamaged)
 }
 
-// readManifest reads and verifies a manifest of a repository. The error wraps
-// [fs.ErrNotExist], errNoManifest or errDamaged if the manifest cannot be used.
+// readManifest reads and verifies a manifest of a repository. The error wraps [fs.ErrNotExist], errNoManifest or errDamaged
+// if the manifest cannot be used.
 func (r *referrers) readManifest(name string, d digest.Digest) (*storedManifest, error) {
 	if d.Validate() != nil || d.Algorithm() != digest.SHA256 {
 		return nil, fmt.Errorf("%w: %.80q is no SHA-256 digest", errNoManifest, d)
@@ -369,8 +339,7 @@ func (r *referrers) readManifest(name string, d digest.Digest) (*storedManifest,
 	return m, nil
 }
 
-// inRepository returns the path of a file in the folder where distribution stores a
-// repository's revisions and tags.
+// inRepository returns the path of a file in the folder where distribution stores a repository's revisions and tags.
 func (r *referrers) inRepository(name string, elem ...string) string {
 	return filepath.Join(append([]string{r.root, "repositories", filepath.FromSlash(name), "_manifests"}, elem...)...)
 }

@@ -14,14 +14,14 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
-// Retention limits what pull-through stores. It never selects versions that another writer has
-// stored or completed, or that releases of ocibridge without retention have stored.
+// Retention limits what pull-through stores. It never selects versions that another writer has stored or completed, or that
+// releases of ocibridge without retention have stored.
 type Retention struct {
-	// Unused is how long a version may be unused. 0: without limit. A use can be up to a day later
-	// than its record, see [Registry.Used].
+	// Unused is how long a version may be unused. 0: without limit. A use can be up to a day later than its record, see
+	// [Registry.Used].
 	Unused time.Duration
-	// MaxSize is the maximum number of bytes that only versions of pull-through need. The versions
-	// that were used longest ago are removed first. 0: without limit.
+	// MaxSize is the maximum number of bytes that only versions of pull-through need. The versions that were used longest
+	// ago are removed first. 0: without limit.
 	MaxSize int64
 }
 
@@ -39,8 +39,7 @@ type Expired struct {
 	Tag        ociaddr.Tag
 	LastUsed   time.Time
 	Reason     Reason
-	// Bytes is how much the removal frees, after the removals that precede it.
-	Bytes int64
+	Bytes      int64 // how much the removal frees, after the removals that precede it
 
 	digest digest.Digest
 }
@@ -52,8 +51,7 @@ type heldVersion struct {
 	blobs map[digest.Digest]bool // what only versions of pull-through need
 }
 
-// expired selects the versions to remove. The versions are in the order of their last use, oldest
-// first. sizes has the sizes of all blobs.
+// expired selects the versions to remove. The versions are in the order of their last use, oldest first.
 func (o Retention) expired(now time.Time, versions []heldVersion, sizes map[digest.Digest]int64) (out []Expired) {
 	users := map[digest.Digest]int{}
 	var total int64
@@ -85,8 +83,8 @@ func (o Retention) expired(now time.Time, versions []heldVersion, sizes map[dige
 	return out
 }
 
-// findExpired returns what a retention selects. If tidy is set, it also removes marks without a
-// version. The caller has then locked out all writers.
+// findExpired returns what a retention selects. If tidy is set, the caller has locked out all writers, and findExpired also
+// removes marks without a version.
 func (r *Registry) findExpired(ctx context.Context, f *storageFolder, m *contentMarker, o Retention, now time.Time, tidy bool) ([]Expired, error) {
 	root, err := r.marks()
 	if err != nil {
@@ -161,8 +159,8 @@ func (s *storageScan) without(versions map[string]map[ociaddr.Tag]bool) *storage
 	return &out
 }
 
-// removeExpired removes the versions that a retention selects, unless a client has used them or a
-// writer has kept them in the meantime. A failure does not stop the other removals.
+// removeExpired removes the versions that a retention selects, unless a client has used them or a writer has kept them in
+// the meantime. A failure does not stop the other removals.
 func (r *Registry) removeExpired(ctx context.Context, expired []Expired, remove func(context.Context, Expired) error) error {
 	if len(expired) == 0 {
 		return nil
@@ -177,16 +175,16 @@ func (r *Registry) removeExpired(ctx context.Context, expired []Expired, remove 
 			return context.Cause(ctx)
 		}
 		r.beforeFile("expire", e.Repository)
-		if isDue, derr := e.isDue(root); derr != nil || !isDue {
-			err = errors.Join(err, derr)
+		isDue, failed := e.isDue(root)
+		if failed == nil && isDue {
+			failed = remove(ctx, e)
+		}
+		if failed != nil || !isDue {
+			err = errors.Join(err, failed)
 			continue
 		}
-		if rerr := remove(ctx, e); rerr != nil {
-			err = errors.Join(err, rerr)
-			continue
-		}
-		if rerr := root.Remove(markName(e.Repository, e.Tag)); !errors.Is(rerr, fs.ErrNotExist) {
-			err = errors.Join(err, rerr)
+		if failed = root.Remove(markName(e.Repository, e.Tag)); !errors.Is(failed, fs.ErrNotExist) {
+			err = errors.Join(err, failed)
 		}
 	}
 	return err
