@@ -5,6 +5,7 @@
 package auth
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,7 +13,6 @@ import (
 	"sync"
 
 	"oras.land/oras-go/v2/registry/remote"
-	"oras.land/oras-go/v2/registry/remote/errcode"
 
 	"github.com/ocibridge/ocibridge/auth/login"
 	"github.com/ocibridge/ocibridge/auth/wire"
@@ -29,16 +29,10 @@ type Options struct {
 // Validate checks the blocks, variables and settings. It reads no file and makes no
 // request. If the options of a [Client] are invalid, [Client.Repository] and
 // [Client.Registry] return the error that Validate returns.
-func (o Options) Validate() error {
-	if err := o.Login.Validate(); err != nil {
-		return err
-	}
-	return o.Wire.Validate()
-}
+func (o Options) Validate() error { return cmp.Or(o.Login.Validate(), o.Wire.Validate()) }
 
-// Client opens repositories for reading and writing. It is safe for concurrent use. A
-// process needs only one client. All repositories of a client share its logins, its
-// connections, its tokens and its knowledge about registries.
+// Client opens repositories for reading and writing. It is safe for concurrent use. All
+// repositories of a client share its logins, connections, tokens and knowledge about registries.
 type Client struct {
 	Logins      *login.Logins
 	Connections *wire.Connections
@@ -75,13 +69,12 @@ func (c *Client) bind(r ociaddr.Repository) (*login.Account, *wire.Sender, error
 	return account, c.senders[account], nil
 }
 
-// maxTagPages is the maximum number of pages of a tag listing. Without a limit, oras-go
-// follows links from page to page without end. Registries usually put 100 tags on a page.
-const maxTagPages = 1000
-
-// maxReferrerPages is the maximum number of pages of a list of referrers. Without a limit,
-// oras-go follows links from page to page without end, even if the pages are empty.
-const maxReferrerPages = 100
+// The maximum number of pages of a list. Without a limit, oras-go follows links from page to
+// page without end, even if the pages are empty.
+const (
+	maxTagPages      = 1000 // registries usually put 100 tags on a page
+	maxReferrerPages = 100
+)
 
 // Repository returns an oras-go client for the repository. [Client.Explain] adds a hint to
 // the errors of that client.
@@ -120,10 +113,8 @@ func (c *Client) RepositoryWithReferrers(ctx context.Context, r ociaddr.Reposito
 	return repo, nil
 }
 
-// Registry returns an oras-go client for the registry's catalog, which lists all
-// repositories. Some registries have no catalog. The client uses the login for the
-// whole registry, and requests tokens for the catalog only. Registry returns the same
-// errors as [Client.Repository].
+// Registry returns an oras-go client for the registry's catalog, which some registries lack. It
+// uses the login for the whole registry. Registry returns the same errors as [Client.Repository].
 func (c *Client) Registry(ctx context.Context, r ociaddr.Registry) (*remote.Registry, error) {
 	registry, err := remote.NewRegistry(string(r))
 	if err != nil {
@@ -170,8 +161,7 @@ func CheckLogin(ctx context.Context, opts Options, r ociaddr.Registry, username 
 	}
 	_, sender, _ := c.bind(ociaddr.Repository{Registry: r}) // cannot fail, because Registry has succeeded
 	err = registry.Ping(wire.WithFreshToken(ctx))
-	var answer *errcode.ErrorResponse
-	refused := errors.As(err, &answer) && (answer.StatusCode == http.StatusUnauthorized || answer.StatusCode == http.StatusForbidden)
+	refused := hasStatus(http.StatusUnauthorized, http.StatusForbidden)(err)
 	if err == nil && !sender.Vouched() {
 		refused, err = true, errors.New("its token is for clients without a login")
 	}

@@ -124,8 +124,7 @@ func isPlainHTTP(err error) bool {
 	return errors.Is(err, http.ErrSchemeMismatch) || is[tls.RecordHeaderError](err)
 }
 
-// isOtherDigest reports whether err is oras-go's error for a wrong digest. That error has
-// no type of its own.
+// isOtherDigest reports whether err is oras-go's error for a wrong digest, which has no type.
 func isOtherDigest(err error) bool {
 	return strings.Contains(err.Error(), "invalid response; digest mismatch")
 }
@@ -163,15 +162,14 @@ func (c *Client) explainTLS(err error, r ociaddr.Repository) string {
 	return ""
 }
 
-// certificateRefused matches the alerts that a server sends if it refuses the client
-// certificate, or requires a client certificate. crypto/tls exports no type for these
-// alerts.
+// certificateRefused matches the alerts of a server that refuses or requires a client
+// certificate. crypto/tls exports no type for them.
 var certificateRefused = regexp.MustCompile(`remote error: tls: (certificate required|bad certificate|unknown certificate|unknown certificate authority|expired certificate|handshake failure)$`)
 
 // explainAnswer returns the hint for a refusal that is not about the credential.
 func (c *Client) explainAnswer(err error, r ociaddr.Repository) string {
-	var answer *errcode.ErrorResponse
-	if !errors.As(err, &answer) {
+	answer, ok := errors.AsType[*errcode.ErrorResponse](err)
+	if !ok {
 		return ""
 	}
 	switch answer.StatusCode {
@@ -204,14 +202,12 @@ func hasCode(answer *errcode.ErrorResponse, code string) bool {
 	return slices.ContainsFunc(answer.Errors, func(e errcode.Error) bool { return e.Code == code })
 }
 
-// explainCredential returns the hint for a refusal of the credential. The hint names the
-// login that was used.
+// explainCredential returns the hint for a refusal of the credential.
 func (c *Client) explainCredential(err error, r ociaddr.Repository) string {
-	var answer *errcode.ErrorResponse
-	refused := errors.As(err, &answer) && (answer.StatusCode == http.StatusUnauthorized || answer.StatusCode == http.StatusForbidden)
+	unauthorized, forbidden := hasStatus(http.StatusUnauthorized)(err), hasStatus(http.StatusForbidden)(err)
 	// oras-go has no error type for a registry that wants a password if the login has only a token.
 	noPassword := strings.Contains(err.Error(), "missing username or password for basic auth")
-	if !refused && !noPassword && !errors.Is(err, auth.ErrBasicCredentialNotFound) {
+	if !unauthorized && !forbidden && !noPassword && !errors.Is(err, auth.ErrBasicCredentialNotFound) {
 		return ""
 	}
 	account, sender, berr := c.bind(r)
@@ -222,12 +218,74 @@ func (c *Client) explainCredential(err error, r ociaddr.Repository) string {
 	switch {
 	case noPassword:
 		return fmt.Sprintf("used %s: it has no user name and password, and %s takes no tokens", used, r.Registry)
-	case refused && answer.StatusCode == http.StatusUnauthorized && sender.LacksRight():
+	case unauthorized && sender.LacksRight():
 		return fmt.Sprintf("used %s: it lacks the right to do this in %s%s", used, r.Name, rightsNote(r))
-	case refused && sender.Accepted() && refusals.MissingRight(err) != "":
+	case (unauthorized || forbidden) && sender.Accepted() && refusals.MissingRight(err) != "":
 		return harborRight(used, r, refusals.MissingRight(err))
-	case refused && answer.StatusCode == http.StatusForbidden:
+	case forbidden:
 		return fmt.Sprintf("used %s: it may lack the right to do this in %s, or there is no such repository%s", used, r.Name, rightsNote(r))
 	}
 	return fmt.Sprintf("used %s: not accepted; it may have expired; %s", used, account.Renew())
+}
+
+var amazonECR = regexp.MustCompile(`^\d+\.dkr\.ecr(-fips)?\.([a-z0-9-]+)\.amazonaws\.com(\.cn)?$`)
+
+// howToCreate says how to create the repository, or the project that contains it. Some
+// registries require that before the first push.
+func howToCreate(r ociaddr.Repository) string {
+	first, host := project(r), string(r.Registry)
+	if m := amazonECR.FindStringSubmatch(host); m != nil {
+		return fmt.Sprintf("create the repository first: aws ecr create-repository --region %s --repository-name %s", m[2], r.Name)
+	}
+	if host == "public.ecr.aws" {
+		return fmt.Sprintf("create the repository first: aws ecr-public create-repository --region us-east-1 --repository-name %s", strings.TrimPrefix(r.Name, first+"/"))
+	}
+	if location, ok := strings.CutSuffix(host, "-docker.pkg.dev"); ok {
+		if parts := strings.Split(r.Name, "/"); len(parts) > 2 {
+			return fmt.Sprintf("create the repository first: gcloud artifacts repositories create %s --repository-format=docker --location=%s --project=%s",
+				parts[1], location, parts[0])
+		}
+		return "a repository there is " + host + "/PROJECT/REPOSITORY/...: put both before the provider in the template"
+	}
+	return fmt.Sprintf("on many registries the first part of the name must exist: create %q on %s, such as a Harbor project or an Artifactory repository of type Docker, or correct the template", first, host)
+}
+
+// rightsNote names the permissions that a login for the repository's registry most often
+// lacks. It returns "" for unknown registries.
+func rightsNote(r ociaddr.Repository) string {
+	switch host := string(r.Registry); {
+	case r.Registry.Canonical() == ociaddr.DockerHub && strings.Count(r.Name, "/") > 1:
+		return "; names on Docker Hub have two parts: use a template such as docker.io/acme/${namespace}-${type}"
+	case host == "ghcr.io":
+		return "; GHCR wants a token (classic) with read:packages, and write:packages to push, or a workflow's token with the permission packages: write"
+	case strings.Contains(host, "gitlab"):
+		return "; GitLab wants a token with read_registry, and write_registry to push, and a project whose path the name begins with"
+	case amazonECR.MatchString(host):
+		return "; Amazon ECR wants ecr:BatchGetImage and ecr:GetDownloadUrlForLayer, and to push ecr:InitiateLayerUpload, ecr:UploadLayerPart, ecr:CompleteLayerUpload and ecr:PutImage"
+	case strings.HasSuffix(host, ".azurecr.io"):
+		return "; Azure wants the role AcrPull, and AcrPush to push, or a token whose scope map has the repository"
+	case strings.HasSuffix(host, "-docker.pkg.dev"):
+		return "; Google wants the role roles/artifactregistry.reader, and roles/artifactregistry.writer to push"
+	}
+	return ""
+}
+
+// harborRight returns the hint for the login used, which lacks a right. The hint names the
+// permission and the role in Harbor that give the right.
+func harborRight(used string, r ociaddr.Repository, right string) string {
+	permission, role := "Pull", "Guest"
+	switch right {
+	case "push":
+		permission, role = "Push", "Developer"
+	case "delete":
+		permission, role = "Delete", "Maintainer"
+	}
+	return fmt.Sprintf("%s was accepted, but lacks the right to %s in the project %q: in Harbor, a robot needs the permission Repository: %s, and a user the role %s or a higher one",
+		used, right, project(r), permission, role)
+}
+
+// project returns the first part of a repository's name, which in Harbor names the project.
+func project(r ociaddr.Repository) string {
+	first, _, _ := strings.Cut(r.Name, "/")
+	return first
 }

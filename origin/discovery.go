@@ -42,7 +42,6 @@ func NewDiscovery(transport http.RoundTripper, options ...disco.DiscoOption) *di
 // 404 is returned unchanged, because it means that the host has no services.
 type refusals struct{ next http.RoundTripper }
 
-// RoundTrip implements [http.RoundTripper].
 func (r refusals) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := r.next.RoundTrip(req)
 	if err != nil || resp.StatusCode < 400 || resp.StatusCode == http.StatusNotFound {
@@ -57,24 +56,18 @@ func (r refusals) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 const (
-	// maxBase is the maximum length of a service's URL in bytes.
-	maxBase = 2 << 10
-	// maxContentType is the maximum length in bytes of a Content-Type header that package
-	// disco may quote in an error.
-	maxContentType = 256
+	maxBase        = 2 << 10 // the maximum length of a service's URL in bytes
+	maxContentType = 256     // the maximum length in bytes of a Content-Type header that package disco may quote
 )
 
-// discoveryLimits are the limits of discovery documents. Real documents have less than 1
-// KiB.
+// discoveryLimits are the limits of discovery documents. Real documents have less than 1 KiB.
 var discoveryLimits = document.Limits{Bytes: 64 << 10, Values: 1_000, Elements: 1_000}
 
-// smallAnswers is a transport that reads the whole body before it returns a response. A
-// body that breaks off therefore makes the request fail, and the request is retried. The
-// transport also removes the parts of a response that discovery does not need, because
-// package disco caches and quotes every part.
+// smallAnswers is a transport that reads the whole body before it returns a response, so that a
+// request is retried if the body breaks off. It also removes the parts of a response that
+// discovery does not need, because package disco caches and quotes every part.
 type smallAnswers struct{ next http.RoundTripper }
 
-// RoundTrip implements [http.RoundTripper].
 func (s smallAnswers) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := s.next.RoundTrip(req)
 	if err != nil {
@@ -115,10 +108,8 @@ func onlyRegistries(data []byte) ([]byte, error) {
 }
 
 const (
-	// rediscoverAfter is how long a host's services stay cached.
-	rediscoverAfter = 10 * time.Minute
-	// maxDiscovered is the maximum number of hosts whose services are cached.
-	maxDiscovered = 256
+	rediscoverAfter = 10 * time.Minute // how long a host's services stay cached
+	maxDiscovered   = 256              // the maximum number of hosts whose services are cached
 )
 
 // servicesFor returns the service discovery client for requests to a host.
@@ -136,8 +127,7 @@ func (r *Registry) servicesFor(host svchost.Hostname) *disco.Disco {
 }
 
 // endpoint returns the base URL of a provider's registry, and a function that adds the
-// credentials to each request. The credentials are those for the provider's own host,
-// even if the base URL is on a different host.
+// credentials for the provider's own host to each request, even if the base URL is on another.
 func (r *Registry) endpoint(ctx context.Context, a provider.Address) (*url.URL, func(*http.Request), error) {
 	ctx, cancel := context.WithTimeout(ctx, metadataTimeout)
 	defer cancel()
@@ -195,23 +185,23 @@ func (r *Registry) Modules(ctx context.Context, host svchost.Hostname) (*url.URL
 // isWithoutService reports whether a host's discovery document lacks a service. If there is no
 // discovery document, the error of package disco does not name the host.
 func isWithoutService(err error) bool {
-	var none *disco.ErrServiceNotProvided
-	return errors.As(err, &none) && !strings.HasPrefix(none.Error(), "host does not ")
+	none, ok := errors.AsType[*disco.ErrServiceNotProvided](err)
+	return ok && !strings.HasPrefix(none.Error(), "host does not ")
 }
 
 // explainDiscovery adds a hint to an error of service discovery for a host.
 func explainDiscovery(err error, host string) error {
 	const help = "is it the host of a provider registry?"
-	var refused *statusError
-	if errors.As(err, &refused) && refused.status < http.StatusInternalServerError && refused.status != http.StatusTooManyRequests && !refused.unauthorized() {
+	refused, ok := errors.AsType[*statusError](err)
+	if ok && refused.status < http.StatusInternalServerError && refused.status != http.StatusTooManyRequests && !refused.unauthorized() {
 		return hint.Wrap(err, help)
 	}
 	return hint.Wrap(explainStatus(err, host, nil, "",
 		fmt.Sprintf("%s refuses its discovery document, which is usually public: a firewall may answer so. If the host wants a token, set TF_TOKEN_%s, or replace the token that is filed for it", host, tokenVariable(host))), help)
 }
 
-// explain adds a hint to the error of a request to the registry of a provider. For a
-// response with status 404, the result wraps notFound.
+// explain adds a hint to the error of a request to the registry of a provider. For status 404,
+// the result wraps notFound.
 func (r *Registry) explain(err error, a provider.Address, notFound error) error {
 	absent := fmt.Sprintf("check the address: %s does not know it", a.Hostname())
 	if notFound == ErrPlatformNotFound {
@@ -243,8 +233,7 @@ func explainStatus(err error, server string, notFound error, absent, login strin
 	return hint.Wrap(err, "%s reports a server error: run it again later", server)
 }
 
-// tokenVariable returns the encoded form of a host name that follows TF_TOKEN_ in the name
-// of an environment variable.
+// tokenVariable returns the part of a variable's name after TF_TOKEN_ for a host.
 func tokenVariable(host string) string {
 	return strings.NewReplacer("-", "__", ".", "_").Replace(host)
 }

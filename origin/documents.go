@@ -12,23 +12,12 @@ import (
 // Limits of an origin's documents about a provider. A decoded document within these limits
 // takes less than 64 MiB of memory.
 const (
-	// maxVersions is the maximum number of versions of a provider. The longest list of a
-	// public provider has fewer than 2,000.
-	maxVersions = 10_000
-	// maxPlatforms is the maximum number of platforms of one version. Go supports fewer
-	// than 50.
-	maxPlatforms = 128
-	// maxProtocols is the maximum number of plugin protocols of one version. Real versions
-	// have one or two. Package artifact stores at most this many.
-	maxProtocols = 16
-	// maxWarnings is the maximum number of warnings in one list.
-	maxWarnings = 64
-	// maxURL is the maximum length of a URL in bytes. Real URLs, including the signatures
-	// of object storage, have fewer than 2,000 bytes.
-	maxURL = 8 << 10
-	// maxHashes is the maximum number of hashes of one package. Real packages have one
-	// hash for each of two schemes.
-	maxHashes = 64
+	maxVersions  = 10_000  // of a provider; the longest list of a public provider has fewer than 2,000
+	maxPlatforms = 128     // of one version; Go supports fewer than 50
+	maxProtocols = 16      // of one version; real ones have one or two, and package artifact stores at most this many
+	maxWarnings  = 64      // in one list
+	maxURL       = 8 << 10 // bytes; real URLs, with the signatures of object storage, have fewer than 2,000
+	maxHashes    = 64      // of one package; real ones have one for each of two schemes
 )
 
 var (
@@ -36,8 +25,7 @@ var (
 	// document of a public provider is about 2 MiB long, and has 160,000 values.
 	listLimits = document.Limits{Bytes: 8 << 20, Values: 400_000, Elements: maxVersions}
 	// indexLimits are the limits of the list of versions of a network mirror or a mirror
-	// folder. The list is a JSON object. Repeated members count, although encoding/json
-	// merges them.
+	// folder, a JSON object. Repeated members count, although encoding/json merges them.
 	indexLimits = document.Limits{Bytes: 8 << 20, Values: 2*maxVersions + 1_000, Elements: maxVersions}
 	// versionLimits are the limits of documents about one version or one package. Most of
 	// their bytes are signing keys.
@@ -59,16 +47,14 @@ type member[T any] struct {
 	given bool
 }
 
-// UnmarshalJSON implements [json.Unmarshaler]. encoding/json does not call it for a
-// missing member.
+// UnmarshalJSON implements [json.Unmarshaler]. It is not called for a missing member.
 func (m *member[T]) UnmarshalJSON(data []byte) error {
 	m.given = true
 	return json.Unmarshal(data, &m.value)
 }
 
-// errNoVersionList means that a document has no list of versions. Such a document must not
-// count as an empty list, because clients of a mirror without versions fall back to
-// another origin.
+// errNoVersionList means that a document has no list of versions. It must not count as an empty
+// list, because clients of a mirror without versions fall back to another origin.
 var errNoVersionList = errors.New(`the document has no list of versions: "versions" is missing`)
 
 // reference resolves a URL in a document against the document's own URL. Errors begin

@@ -2,8 +2,10 @@ package origin
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/url"
 	"strings"
@@ -13,13 +15,9 @@ import (
 )
 
 const (
-	// maxResumes is the maximum number of times that a download is resumed in a row
-	// without progress. Fewer than minProgress bytes do not count as progress.
-	maxResumes  = 5
-	minProgress = 1 << 20
-	// resumePause is the wait before a download is resumed for the first time. It doubles
-	// with each further attempt in a row.
-	resumePause = 250 * time.Millisecond
+	maxResumes  = 5                      // the maximum number of resumptions in a row without progress
+	minProgress = 1 << 20                // the number of bytes that count as progress
+	resumePause = 250 * time.Millisecond // the wait before the first resumption, doubled for each further one in a row
 )
 
 // download requests a file of any size. It returns the file's content and its size in
@@ -86,7 +84,6 @@ func (d *download) ask(byteRange string) (*http.Response, error) {
 	return resp, err
 }
 
-// Read implements [io.Reader].
 func (d *download) Read(p []byte) (int, error) {
 	d.pace.start()
 	n, err := d.read(p)
@@ -97,8 +94,7 @@ func (d *download) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// explain returns err, unless the download was cancelled because the origin is too slow.
-// In that case it returns the error of [pace.explain].
+// explain returns err, or the error of [pace.explain] if the origin is too slow.
 func (d *download) explain(err error) error {
 	if context.Cause(d.ctx) == errTooSlow {
 		return d.pace.explain()
@@ -125,7 +121,6 @@ func (d *download) read(p []byte) (int, error) {
 	}
 }
 
-// Close implements [io.Closer].
 func (d *download) Close() error {
 	d.pace.timer.Stop()
 	d.cancel(nil)
@@ -155,19 +150,18 @@ func (d *download) resume(cause error) error {
 	d.body.Close()
 	d.body = http.NoBody
 	resp, err := d.ask(fmt.Sprintf("bytes=%d-", d.have))
-	if err != nil {
-		return fmt.Errorf("%w; resuming it: %w", cause, err)
+	if err == nil {
+		err = d.position(resp)
 	}
-	if err := d.position(resp); err != nil {
+	if err != nil {
 		return fmt.Errorf("%w; resuming it: %w", cause, err)
 	}
 	return nil
 }
 
-// position makes the body of a response continue at the current position. The body of a
-// response with status 206 already does. The body of any other response is the whole
-// file, so position skips the bytes that were read before. Callers later verify the
-// checksum of the whole file.
+// position makes the body of a response continue at the current position. With status 206 it
+// already does. Any other body is the whole file, so position skips the bytes that were read
+// before. Callers later verify the checksum of the whole file.
 func (d *download) position(resp *http.Response) error {
 	if resp.StatusCode == http.StatusPartialContent {
 		want := fmt.Sprintf("bytes %d-%d/%d", d.have, d.size-1, d.size)
@@ -181,4 +175,118 @@ func (d *download) position(resp *http.Response) error {
 	}
 	_, err := io.CopyN(io.Discard, d.body, d.have)
 	return err
+}
+
+const (
+	leastRate  = 16 << 10                                  // the lowest average rate of a package, in bytes per second
+	paceWindow = 60 * time.Second                          // the period over which the average is computed
+	leastBytes = leastRate * int64(paceWindow/time.Second) // must arrive in each paceWindow
+)
+
+// errTooSlow is the cancellation cause of a download whose origin is too slow.
+var errTooSlow = errors.New("the origin is too slow")
+
+// pace ends a download whose origin is too slow. It has two rules:
+//
+//   - Each leastBytes must arrive within paceWindow.
+//   - The whole file must arrive within the time that its size takes at leastRate, plus
+//     one paceWindow. Bytes that are read again after a break do not add to the size.
+//
+// The reader starts and stops the clock that measures these times. The clock runs only
+// while the reader waits for the origin. The methods are not safe for concurrent use.
+type pace struct {
+	timer   *time.Timer   // cancels the download; runs while the clock runs
+	since   time.Time     // when the clock was started
+	window  time.Duration // the time left for the bytes of this window
+	whole   time.Duration // the time left for the whole file
+	silent  time.Duration // the time since the last byte
+	brought int64         // the bytes received in this window
+	size    int64         // the size of the whole file in bytes
+}
+
+// newPace returns a pace whose clock is stopped. The size of the file is unknown.
+func newPace(cancel context.CancelCauseFunc) *pace {
+	p := &pace{window: paceWindow, whole: math.MaxInt64}
+	p.timer = time.AfterFunc(paceWindow, func() { cancel(errTooSlow) })
+	p.timer.Stop()
+	return p
+}
+
+// expect sets the time for the whole file from its size in bytes. -1 means no limit.
+func (p *pace) expect(size int64) {
+	if size >= 0 {
+		p.size, p.whole = size, wholeTime(size)-(paceWindow-p.window)
+	}
+}
+
+// wholeTime returns how long a file of the given size may take.
+func wholeTime(size int64) time.Duration {
+	const most = math.MaxInt64 / int64(2*time.Second) // so that the result fits into a Duration
+	return paceWindow + time.Duration(min(size/leastRate, most))*time.Second
+}
+
+// start starts the clock. It does nothing on a nil pace.
+func (p *pace) start() {
+	if p != nil {
+		p.since = time.Now()
+		p.timer.Reset(min(p.window, p.whole))
+	}
+}
+
+// stop stops the clock. It does nothing on a nil pace.
+func (p *pace) stop() {
+	if p != nil {
+		p.timer.Stop()
+		took := time.Since(p.since)
+		p.window -= took
+		p.whole -= took
+		p.silent += took
+	}
+}
+
+// count counts bytes that arrived while the clock ran, and begins the next window when this one
+// has enough.
+func (p *pace) count(n int) {
+	if n == 0 {
+		return
+	}
+	p.stop()
+	p.silent = 0
+	if p.brought += int64(n); p.brought >= leastBytes {
+		p.window, p.brought = paceWindow, 0
+	}
+	p.start()
+}
+
+// explain returns an error that names the broken rule. The clock must be stopped.
+func (p *pace) explain() error {
+	found := fmt.Sprintf("the origin sent %d bytes in %s: at least %d KiB/s are needed", p.brought, paceWindow, leastRate>>10)
+	switch {
+	case p.window > 0:
+		found = fmt.Sprintf("the origin took longer than %s for %d bytes: at least %d KiB/s are needed", wholeTime(p.size), p.size, leastRate>>10)
+	case p.silent >= paceWindow:
+		found = fmt.Sprintf("the origin sent nothing for %s", paceWindow)
+	}
+	return hint.New(found, "try again later; if it stays slow, look at the network and at proxies on the way to the origin")
+}
+
+// pacedBody is the body of a response. Its bytes are counted by a pace.
+type pacedBody struct {
+	io.ReadCloser
+	pace *pace
+}
+
+func (b *pacedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.pace.count(n)
+	return n, err
+}
+
+// paceKey is the key of the context value that holds the pace of a download.
+type paceKey struct{}
+
+// paceOf returns the pace of the download whose request has the context, or nil.
+func paceOf(ctx context.Context) *pace {
+	p, _ := ctx.Value(paceKey{}).(*pace)
+	return p
 }

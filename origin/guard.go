@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -26,9 +27,8 @@ var errDowngrade = errors.New("the redirect leaves https")
 
 // Guard restricts requests to public addresses. It is for requests whose hosts are
 // chosen by other parties, such as the clients of a gateway or an origin. It checks the
-// resolved address when a connection is opened. Therefore neither a redirect nor a DNS
-// name that changes its address can lead to a private address. The guard also refuses
-// redirects from https to http.
+// resolved address when a connection is opened, so neither a redirect nor a DNS name that
+// changes its address can lead to a private one. It also refuses redirects from https to http.
 //
 // A proxy resolves host names itself. Behind a proxy, the guard can check only the text
 // of host names, and the proxy must restrict the addresses.
@@ -40,18 +40,16 @@ type Guard struct {
 	services sync.Map // from the host of a named host's discovery document to the "host:port" of its services
 }
 
-// NewGuard returns a guard. A host for which named returns true may have any address.
-// This permission covers the port that named is called with, and the port that the
-// host's own discovery document gives for its services. named gets the host as in a URL,
-// without brackets.
+// NewGuard returns a guard. A host for which named returns true may have any address, on the port
+// that named is called with, and on the port that the host's own discovery document gives for its
+// services. named gets the host as in a URL, without brackets.
 func NewGuard(named func(host, port string) bool) *Guard { return &Guard{named: named} }
 
 // Transport returns a copy of base that is restricted by the guard.
 func (g *Guard) Transport(base *http.Transport) *http.Transport {
 	t := base.Clone()
 	proxy := t.Proxy
-	// net/http calls Proxy once for each request, redirects included, before anything
-	// else.
+	// net/http calls Proxy once for each request, redirects included, before anything else.
 	t.Proxy = func(req *http.Request) (*url.URL, error) {
 		if from := req.Response; !g.lenient && from != nil && from.Request.URL.Scheme == "https" && req.URL.Scheme != "https" {
 			return nil, hint.Wrap(errDowngrade, "the origin must redirect to https: pull-through does not leave https")
@@ -90,14 +88,13 @@ func (g *Guard) Transport(base *http.Transport) *http.Transport {
 	return t
 }
 
-// checkName returns an error if the text of the URL's host shows that the host is not
-// public.
+// checkName returns an error if the text of the URL's host shows that it is not public.
 func (g *Guard) checkName(u *url.URL) error {
 	host := u.Hostname()
 	if g.isNamed(host, portOf(u)) {
 		return nil
 	}
-	name := strings.TrimSuffix(strings.ToLower(host), ".")
+	name := canonical(host)
 	if ip, err := netip.ParseAddr(name); err == nil {
 		if why := notPublic(ip); why != "" {
 			return private(host, portOf(u), why)
@@ -140,9 +137,8 @@ func private(host, port, why string) error {
 	return hint.Wrap(err, "to allow port %[1]s of the host, name both in the pull_through block of ocibridge.hcl, such as include = [\"registry.acme.internal:%[1]s/*/*\"], or in the providers.v1 URL of a host block of the CLI configuration", port)
 }
 
-// addService allows the port that a named host's own discovery document gives for its
-// services. The port replaces the port from the host's previous document. A document
-// with services on another host allows no port.
+// addService allows the port that a named host's own discovery document gives for its services,
+// instead of that in the previous document. Services on another host allow no port.
 func (g *Guard) addService(host, base *url.URL) {
 	if !g.named(host.Hostname(), portOf(host)) {
 		return
@@ -154,8 +150,7 @@ func (g *Guard) addService(host, base *url.URL) {
 	g.services.Store(canonical(host.Host), net.JoinHostPort(canonical(base.Hostname()), portOf(base)))
 }
 
-// hasServices reports whether a discovery document gives this host and port for its
-// services. See [Guard.addService].
+// hasServices reports whether [Guard.addService] allowed the port.
 func (g *Guard) hasServices(host, port string) (found bool) {
 	at := net.JoinHostPort(canonical(host), port)
 	g.services.Range(func(_, service any) bool {
@@ -193,8 +188,7 @@ var special = []struct {
 // unicast contains all IPv6 addresses that are assigned for use on the internet.
 var unicast = netip.MustParsePrefix("2000::/3")
 
-// embedding lists the IPv6 ranges that embed an IPv4 address, and the offset of that
-// address in bytes.
+// embedding lists the IPv6 ranges that embed an IPv4 address, and its offset in bytes.
 var embedding = []struct {
 	prefix netip.Prefix
 	at     int
@@ -260,3 +254,101 @@ func portOf(u *url.URL) string {
 	}
 	return "443"
 }
+
+// errLocal means that an origin on another machine refers its clients to this machine, or to its
+// local link, where clouds have their metadata services.
+var errLocal = errors.New("an origin on another machine refers to it")
+
+// metadata lists the addresses of cloud metadata services that are not link-local.
+var metadata = []netip.Addr{
+	netip.MustParseAddr("fd00:ec2::254"),   // Amazon
+	netip.MustParseAddr("fd20:ce::254"),    // Google
+	netip.MustParseAddr("100.100.100.200"), // Alibaba
+	netip.MustParseAddr("192.0.0.192"),     // Oracle
+	netip.MustParseAddr("168.63.129.16"),   // Azure; it looks public
+}
+
+// NewLenientGuard returns a guard for requests on behalf of a local user, who may contact every
+// host. It stops an origin on another machine from leading the client to this machine or to its
+// local link, by an address, a redirect or a DNS name. The origins themselves, and hosts for which
+// named returns true, may have local addresses. Addresses in private networks are allowed.
+func NewLenientGuard(named func(host, port string) bool) *Guard {
+	return &Guard{named: named, lenient: true}
+}
+
+// isNamed reports whether a host may have any address. A lenient guard also returns true for a
+// host whose text shows that it is local. The URL of such a host has passed checkLocalReference,
+// so the origin that refers to it is local, too.
+func (g *Guard) isNamed(host, port string) bool {
+	if g.named(host, port) || g.hasServices(host, port) {
+		return true
+	}
+	if !g.lenient {
+		return false
+	}
+	_, asked := g.asked.Load(canonical(host))
+	return asked || isLocal(host)
+}
+
+// recordAsked makes a lenient guard allow any address for a host, because the user requests its
+// providers, or it is the user's mirror.
+func (g *Guard) recordAsked(host string) {
+	if g != nil && g.lenient {
+		g.asked.Store(canonical(host), true)
+	}
+}
+
+// checkService checks the URL that the discovery document of a host gives for its services. It
+// allows every URL with a host and port that the user named. It also calls [Guard.addService].
+func (g *Guard) checkService(from, to *url.URL) error {
+	if g == nil {
+		return nil
+	}
+	g.addService(from, to)
+	if g.named(to.Hostname(), portOf(to)) {
+		return nil
+	}
+	return checkLocalReference(from, to)
+}
+
+// checkLocalAddress returns an error if the address belongs to this machine or to its local link.
+func checkLocalAddress(ip netip.Addr) error {
+	if !isLocalAddress(ip) {
+		return nil
+	}
+	return hint.Wrap(fmt.Errorf("%s: %w", ip, errLocal),
+		"that is this machine, or what is next to it: ask the operator of the origin; if it is meant, a host block of the CLI configuration whose providers.v1 URL has that host says so")
+}
+
+// checkLocalReference checks a URL in a document or a redirect of an origin. It returns an error
+// if the text of the URL's host shows that it is this machine or on its local link, unless the
+// origin is so, too. A [Guard] checks the addresses that host names resolve to.
+func checkLocalReference(from, to *url.URL) error {
+	if !isLocal(to.Hostname()) || isLocal(from.Hostname()) {
+		return nil
+	}
+	return hint.Wrap(fmt.Errorf("%s: %w: %s", redactedURL(to), errLocal, from.Host), "that is this machine, or what is next to it: ask the operator of the origin")
+}
+
+func isLocal(host string) bool {
+	host = canonical(host)
+	if addr, err := netip.ParseAddr(host); err == nil {
+		return isLocalAddress(addr)
+	}
+	last := host[strings.LastIndexByte(host, '.')+1:]
+	// If the last part is a number, the host is an IP address in a notation that programs parse
+	// differently.
+	return last == "localhost" || last != "" && strings.Trim(last, "0123456789") == "" || strings.HasPrefix(last, "0x")
+}
+
+func isLocalAddress(ip netip.Addr) bool {
+	ip = ip.WithZone("").Unmap()
+	if ip.IsLoopback() || ip.IsLinkLocalUnicast() || ip.IsUnspecified() || slices.Contains(metadata, ip) {
+		return true
+	}
+	v4, ok := embedded(ip)
+	return ok && isLocalAddress(v4)
+}
+
+// canonical returns the normal form of a host name.
+func canonical(host string) string { return strings.TrimSuffix(strings.ToLower(host), ".") }

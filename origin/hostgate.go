@@ -24,11 +24,10 @@ func newHostGate(next http.RoundTripper, limit int64) *hostGate {
 // over returns a gate for another transport. Both gates share one limit per host.
 func (g *hostGate) over(next http.RoundTripper) *hostGate { return &hostGate{next, g.hostSlots} }
 
-// hostSlots holds the slots of the hosts with active requests. It removes the slots of
-// all other hosts, because clients and origins can name any number of hosts.
+// hostSlots holds the slots of the hosts with active requests only, because clients and origins
+// can name any number of hosts.
 type hostSlots struct {
 	limit int64
-
 	mu    sync.Mutex
 	hosts map[string]*slots
 }
@@ -59,8 +58,7 @@ func (h *hostSlots) leave(host string, s *slots) {
 	}
 }
 
-// wait acquires a slot. While it waits, it stops the [pace] of the download, because the
-// origin is not responsible for the wait.
+// wait acquires a slot. The [pace] of the download stops, because the wait is not the origin's.
 func (s *slots) wait(ctx context.Context) error {
 	if s.TryAcquire(1) {
 		return nil
@@ -71,7 +69,6 @@ func (s *slots) wait(ctx context.Context) error {
 	return s.Acquire(ctx, 1)
 }
 
-// RoundTrip implements [http.RoundTripper].
 func (g *hostGate) RoundTrip(req *http.Request) (*http.Response, error) {
 	host := req.URL.Host
 	s := g.enter(host)

@@ -33,25 +33,24 @@ func WatchHosts(ctx context.Context, asks func(AskedHost)) context.Context {
 	return context.WithValue(ctx, watchKey{}, asks)
 }
 
-// watchKey is the key of the context value that holds the function given to [WatchHosts].
+// watchKey is the context key of the function given to [WatchHosts].
 type watchKey struct{}
 
-// hostWatcher reports the hosts of requests to the function given to [WatchHosts].
+// hostWatcher is a transport that reports the hosts of requests to the function given to
+// [WatchHosts].
 type hostWatcher struct {
 	next  http.RoundTripper
 	proxy func(*http.Request) (*url.URL, error) // nil means no proxy
 }
 
-// watchHosts wraps a transport with a hostWatcher.
 func watchHosts(next http.RoundTripper) http.RoundTripper {
-	t, ok := next.(*http.Transport)
-	if !ok {
-		return hostWatcher{next: next}
+	w := hostWatcher{next: next}
+	if t, ok := next.(*http.Transport); ok {
+		w.proxy = t.Proxy
 	}
-	return hostWatcher{next, t.Proxy}
+	return w
 }
 
-// RoundTrip implements [http.RoundTripper].
 func (w hostWatcher) RoundTrip(req *http.Request) (*http.Response, error) {
 	asks, ok := req.Context().Value(watchKey{}).(func(AskedHost))
 	if !ok {

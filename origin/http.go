@@ -22,20 +22,14 @@ import (
 )
 
 const (
-	// maxDocumentBytes is the maximum size in bytes of SHA256SUMS, and of its signature.
-	maxDocumentBytes = 1 << 20
-	// metadataTimeout is the maximum time for one request for JSON or a small document,
-	// including retries and reading the response.
-	metadataTimeout = 60 * time.Second
-	// maxRedirects is the maximum number of redirects that a request follows.
-	maxRedirects = 10
-	// maxTextLen is the maximum number of characters of an origin's text in a message.
-	maxTextLen = 500
+	maxDocumentBytes = 1 << 20          // the maximum size in bytes of SHA256SUMS, and of its signature
+	metadataTimeout  = 60 * time.Second // for JSON or a small document, with retries and reading the response
+	maxRedirects     = 10               // the maximum number of redirects that a request follows
+	maxTextLen       = 500              // the maximum number of characters of an origin's text in a message
 )
 
-// client sends the requests of a [Registry]. Packages refer to a client instead of the
-// Registry, because callers keep packages for a long time. A package that referred to the
-// Registry would keep the discovery documents of the Registry in memory.
+// client sends the requests of a [Registry]. Packages refer to a client, because callers keep
+// packages for a long time, and a Registry would keep its discovery documents in memory.
 type client struct {
 	http      *http.Client
 	downloads *http.Client
@@ -43,15 +37,15 @@ type client struct {
 	via       string
 }
 
-// newHTTPClient returns a client for requests to origins. The client drops the
-// credentials of a request that is redirected to another host or scheme. On its own,
-// net/http would send them to subdomains of the first host.
+// newHTTPClient returns a client for requests to origins. It drops the credentials of a request
+// that is redirected to another host or scheme. net/http would send them to subdomains.
 func newHTTPClient(transport http.RoundTripper) *http.Client {
 	return &http.Client{
 		Transport: &retry.Transport{Base: transport, Policy: func() retry.Policy { return retryPolicy{} }},
 		CheckRedirect: func(req *http.Request, via []*http.Request) error {
+			first := via[0].URL
 			if len(via) >= maxRedirects {
-				return hint.New(fmt.Sprintf("more than %d redirects", maxRedirects), "%s redirects in a circle: %s", via[0].URL.Host, redirectHelp)
+				return hint.New(fmt.Sprintf("more than %d redirects", maxRedirects), "%s redirects in a circle: %s", first.Host, redirectHelp)
 			}
 			if req.URL.Scheme != "https" && req.URL.Scheme != "http" {
 				return hint.New(fmt.Sprintf("redirected to %.200s", redactedURL(req.URL)), "packages and their metadata are fetched only over https or http: ask the operator of the origin")
@@ -59,13 +53,10 @@ func newHTTPClient(transport http.RoundTripper) *http.Client {
 			if n := len(req.URL.String()); n > maxURL {
 				return hint.New(fmt.Sprintf("redirected to a URL of %d bytes, more than %d", n, maxURL), "ask the operator of the origin")
 			}
-			if err := checkLocalReference(via[0].URL, req.URL); err != nil {
-				return err
-			}
-			if first := via[0].URL; req.URL.Host != first.Host || req.URL.Scheme != first.Scheme {
+			if req.URL.Host != first.Host || req.URL.Scheme != first.Scheme {
 				req.Header.Del("Authorization")
 			}
-			return nil
+			return checkLocalReference(first, req.URL)
 		},
 	}
 }
@@ -82,15 +73,13 @@ func (e *statusError) Error() string {
 	return fmt.Sprintf("%s answered %d %s", e.url, e.status, http.StatusText(e.status))
 }
 
-// unauthorized reports whether the status means that the server requires credentials or
-// refuses the request's credentials.
+// unauthorized reports whether the server requires credentials, or refuses those of the request.
 func (e *statusError) unauthorized() bool {
 	return e.status == http.StatusUnauthorized || e.status == http.StatusForbidden
 }
 
-// forDownloads returns a transport that opens a separate connection for each package,
-// with large buffers. Over HTTP/2, all packages would share one connection and its flow
-// control window.
+// forDownloads returns a transport that opens a connection for each package, with large buffers.
+// Over HTTP/2, all packages would share one connection and its flow control window.
 func forDownloads(transport http.RoundTripper) http.RoundTripper {
 	t, ok := transport.(*http.Transport)
 	if !ok {
@@ -121,9 +110,8 @@ func (c *client) size(ctx context.Context, u *url.URL) int64 {
 }
 
 // ask sends a request and returns the response if its status is 200, or 206 for a request
-// with a Range header. For any other status, ask returns an error that wraps a
-// *statusError. For 429 and 503, this error is an [outgoing.LaterError]. The caller
-// closes the body.
+// with a Range header. Any other status is an error that wraps a *statusError, in an
+// [outgoing.LaterError] for 429 and 503. The caller closes the body.
 func (c *client) ask(ctx context.Context, over *http.Client, method string, u *url.URL, prepare func(*http.Request)) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, u.String(), nil)
 	if err != nil {
@@ -169,9 +157,8 @@ func (a answered) mediaType() string {
 	return mediaType
 }
 
-// getJSON requests JSON and decodes it into out. It then calls use with a description of
-// the response. When use returns, getJSON releases the memory budget that the document
-// took.
+// getJSON requests JSON, decodes it into out, and calls use with a description of the response.
+// It then releases the memory budget that the document took.
 func (c *client) getJSON(ctx context.Context, u *url.URL, prepare func(*http.Request), limits document.Limits, out any, use func(answered) error) error {
 	var doc *document.Document
 	by := answered{url: u}
@@ -209,9 +196,8 @@ func explainDocument(err error) error {
 	return err
 }
 
-// getDocument returns the content of a small file. It uses the client for downloads,
-// because such files are published next to the packages. The download of a package can
-// then reuse the connection.
+// getDocument returns the content of a small file. Such files are published next to the packages,
+// so it uses the client for downloads, which can then reuse the connection.
 func (c *client) getDocument(ctx context.Context, u *url.URL) (data []byte, err error) {
 	err = c.read(ctx, c.downloads, u, nil, func(resp *http.Response) (err error) {
 		data, err = document.ReadAll(resp.Body, maxDocumentBytes)
@@ -220,9 +206,8 @@ func (c *client) getDocument(ctx context.Context, u *url.URL) (data []byte, err 
 	return data, err
 }
 
-// read sends a request and passes the response to take, which reads the body. If the
-// connection is lost while take reads the body, read sends the request again, and calls
-// take with the new response.
+// read sends a request and passes the response to take, which reads the body. If the connection is
+// lost meanwhile, read sends the request again, and calls take with the new response.
 func (c *client) read(ctx context.Context, over *http.Client, u *url.URL, prepare func(*http.Request), take func(*http.Response) error) error {
 	ctx, cancel := context.WithTimeout(ctx, metadataTimeout)
 	defer cancel()
@@ -250,9 +235,8 @@ func (c *client) read(ctx context.Context, over *http.Client, u *url.URL, prepar
 
 const brokeOff = "the connection broke off: run it again; if that does not help, is there a proxy in between?"
 
-// redactedURL returns a URL for messages. It omits the user, the password and the query,
-// because they may be secrets. The query of a presigned URL of object storage is an
-// example. It truncates long URLs.
+// redactedURL returns a URL for messages. It omits the user, the password and the query, because
+// they may be secrets, as in a presigned URL of object storage. It truncates long URLs.
 func redactedURL(u *url.URL) string {
 	s := (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path, RawPath: u.RawPath}).String()
 	if len(s) > maxTextLen {
@@ -261,41 +245,35 @@ func redactedURL(u *url.URL) string {
 	return s
 }
 
-// oneLine returns an origin's text in a form that is safe to show. The result is one line
-// without control characters. A text of more than maxTextLen characters is truncated.
+// oneLine returns an origin's text as one line of at most maxTextLen characters, without control
+// characters.
 func oneLine(s string) string {
-	s = s[:min(len(s), 8*maxTextLen)] // limits the work for a long text
-	s = hint.OneLine(s)
+	s = hint.OneLine(s[:min(len(s), 8*maxTextLen)]) // limits the work for a long text
 	if r := []rune(s); len(r) > maxTextLen {
 		s = string(r[:maxTextLen]) + "..."
 	}
 	return strings.Clone(s) // so that callers do not keep the whole document in memory
 }
 
-// explainTransport adds the URL and a hint to the error of a request that got no
-// response. If err comes from service discovery and wraps a *statusError or an
-// [outgoing.LaterError], only the wrapped error is returned, because that error already
+// explainTransport adds the URL and a hint to the error of a request that got no response. A
+// *statusError or an [outgoing.LaterError] from service discovery is returned alone, because it
 // contains its URL.
 func explainTransport(err error) error {
-	var refused *statusError
-	var later *outgoing.LaterError
-	switch {
-	case errors.As(err, &later):
+	if later, ok := errors.AsType[*outgoing.LaterError](err); ok {
 		return later
-	case errors.As(err, &refused):
+	}
+	if refused, ok := errors.AsType[*statusError](err); ok {
 		return refused
 	}
-	proxyHelp := outgoing.ProxyHint(err)
-	var asked *url.Error
-	host := ""
-	if errors.As(err, &asked) {
+	proxyHelp, host := outgoing.ProxyHint(err), ""
+	asked, sent := errors.AsType[*url.Error](err)
+	if sent {
 		at := "request"
 		if u, perr := url.Parse(asked.URL); perr == nil {
 			at, host = redactedURL(u), u.Host
 		}
 		err = fmt.Errorf("%s: %w", at, asked.Err)
 	}
-	var dns *net.DNSError
 	var certificate *tls.CertificateVerificationError
 	var op *net.OpError
 	switch {
@@ -303,13 +281,13 @@ func explainTransport(err error) error {
 		return err
 	case proxyHelp != "":
 		return hint.Wrap(err, "%s", proxyHelp)
-	case errors.As(err, &dns):
+	case errors.As(err, new(*net.DNSError)):
 		return hint.Wrap(err, "the host does not resolve: check its name; if a gateway serves this host, name the gateway in a host block of the CLI configuration")
 	case errors.As(err, &certificate):
 		return hint.Wrap(err, "%s", certificateHelp(certificate.Err, host))
 	case errors.As(err, &op) && op.Op == "dial":
 		return hint.Wrap(err, "nothing answers there: check the address, and HTTPS_PROXY if a proxy is needed")
-	case asked != nil:
+	case sent:
 		return hint.Wrap(err, brokeOff)
 	}
 	return err
@@ -317,13 +295,47 @@ func explainTransport(err error) error {
 
 // certificateHelp returns the hint for an error in verifying the certificate of a host.
 func certificateHelp(err error, host string) string {
-	var name x509.HostnameError
 	var invalid x509.CertificateInvalidError
 	switch {
-	case errors.As(err, &name):
+	case errors.As(err, new(x509.HostnameError)):
 		return "its certificate is for other hosts: check the address, and the certificate that the server has"
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
 		return "its certificate is not valid today: have it renewed, and check this machine's clock"
 	}
 	return "a CA that this machine does not trust signed its certificate: name the CA's PEM file with --ca-file, or in SSL_CERT_FILE. If that names another CA already, such as a gateway's, put both into one file" + outgoing.InspectionHint(host)
+}
+
+const (
+	maxPerHost    = 16               // the maximum number of concurrent requests to one host, downloads included
+	maxRetryAfter = 30 * time.Second // if an origin asks for a longer wait, the request is not repeated
+	losses        = 2                // how often a request is repeated because its connection is refused or lost
+)
+
+// retryPolicy is the retry policy for origins. It is oras-go's default policy, except that
+// a wait is at least as long as the Retry-After header says.
+type retryPolicy struct{}
+
+// Retry implements [retry.Policy]. If the connection is refused or lost before the response
+// begins, the origin may be restarting, so the request is repeated after a short wait. All
+// requests to origins are safe to repeat.
+func (retryPolicy) Retry(attempt int, resp *http.Response, err error) (time.Duration, error) {
+	if err != nil && neterr.Lost(err) && attempt < losses {
+		return retry.DefaultBackoff(attempt, resp), nil
+	}
+	wait, err := retry.DefaultPolicy.Retry(attempt, resp, err)
+	if err != nil || wait < 0 || resp == nil {
+		return wait, err
+	}
+	after := outgoing.RetryAfter(resp.Header, time.Now())
+	if after > maxRetryAfter {
+		return -1, nil
+	}
+	wait = max(wait, after)
+	if resp.Request != nil {
+		// The status of this response says more than the error for an exceeded deadline.
+		if deadline, ok := resp.Request.Context().Deadline(); ok && time.Now().Add(wait).After(deadline) {
+			return -1, nil
+		}
+	}
+	return wait, nil
 }

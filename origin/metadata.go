@@ -1,6 +1,7 @@
 package origin
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -8,6 +9,8 @@ import (
 	"fmt"
 	"net/url"
 	"regexp"
+	"slices"
+	"strings"
 
 	"golang.org/x/sync/errgroup"
 
@@ -16,8 +19,7 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// metadataRequests is the maximum number of concurrent requests for the package metadata
-// of one release.
+// metadataRequests is the maximum number of concurrent requests for the packages of one release.
 const metadataRequests = 4
 
 // packageMeta is the protocol's document about one package.
@@ -32,8 +34,7 @@ type packageMeta struct {
 	SHASumsSignatureURL string          `json:"shasums_signature_url"`
 	SigningKeys         json.RawMessage `json:"signing_keys"`
 	Packages            packagesJSON    `json:"packages"`
-	// Source and PublishedAt are not part of the protocol, so a value of a wrong type is
-	// not an error.
+	// These two are not part of the protocol, so a value of a wrong type is not an error.
 	Source      json.RawMessage `json:"source"`
 	PublishedAt json.RawMessage `json:"published_at"`
 
@@ -45,8 +46,8 @@ type packageMeta struct {
 // ofRelease matches the paths of release files on GitHub, Gitea and Forgejo.
 var ofRelease = regexp.MustCompile(`^(/[^/]+/[^/]+)/releases/download/[^/]+/[^/]+$`)
 
-// about returns the source and the publication time in a document. If there is no source,
-// and the package is a file of a repository's release, that repository is the source.
+// about returns the source and the publication time in a document. If there is no source, it is
+// the repository whose release has the package.
 func (m *packageMeta) about() provider.About {
 	out := provider.About{Source: textOf(m.Source), PublishedAt: textOf(m.PublishedAt)}.Normal()
 	if path := ofRelease.FindStringSubmatch(m.download.EscapedPath()); out.Source == "" && path != nil {
@@ -58,9 +59,7 @@ func (m *packageMeta) about() provider.About {
 // textOf returns the string in a JSON value, or "" for a value of another type.
 func textOf(raw json.RawMessage) string {
 	var s string
-	if json.Unmarshal(raw, &s) != nil {
-		return ""
-	}
+	_ = json.Unmarshal(raw, &s)
 	return s
 }
 
@@ -95,7 +94,7 @@ func (r *Registry) metadata(ctx context.Context, a provider.Address, v provider.
 }
 
 // check validates a document about the package for p, and sets the fields that are not in
-// the JSON. Relative URLs in the document are resolved against the document's own URL.
+// the JSON. Relative URLs are resolved against the document's own URL.
 func (m *packageMeta) check(p provider.Platform, at *url.URL) error {
 	if m.OS != p.OS || m.Arch != p.Arch {
 		return fmt.Errorf("the answer is about %.80q", m.OS+"_"+m.Arch)
@@ -131,4 +130,123 @@ func (m *packageMeta) check(p provider.Platform, at *url.URL) error {
 		}
 	}
 	return nil
+}
+
+var protocol = regexp.MustCompile(`^[0-9]{1,4}(\.[0-9]{1,4}){0,2}$`)
+
+// knownProtocols returns the valid protocol versions in the first list that has one. An origin may
+// omit the protocols from the list of versions, or from the document about a package.
+func knownProtocols(lists ...[]string) []string {
+	for _, list := range lists {
+		var out []string
+		for _, p := range list {
+			if protocol.MatchString(p) && !slices.Contains(out, p) && len(out) < maxProtocols {
+				out = append(out, p)
+			}
+		}
+		if len(out) > 0 {
+			return out
+		}
+	}
+	return nil
+}
+
+// protocolsOf returns the protocols that are stored with a version: those of the first platform,
+// or else those in the list of versions.
+func protocolsOf(metas []*packageMeta, listed []string) []string {
+	return knownProtocols(metas[0].Protocols, listed)
+}
+
+// warnProtocols returns a warning if the platforms of a version have different protocols
+// or none, and "" otherwise. Clients decide from a single list for all platforms whether they can
+// run the provider.
+func warnProtocols(host string, platforms []provider.Platform, metas []*packageMeta, listed []string) string {
+	first := protocolsOf(metas, listed)
+	var others names
+	for i, m := range metas {
+		if own := knownProtocols(m.Protocols, listed); !sameProtocols(own, first) {
+			others = append(others, fmt.Sprintf("%s has %s", platforms[i], joinProtocols(own)))
+		}
+	}
+	switch {
+	case len(others) > 0:
+		return fmt.Sprintf("%s gives platforms different protocols: %s has %s, which count for all; %s",
+			host, platforms[0], joinProtocols(first), others)
+	case len(first) == 0:
+		return fmt.Sprintf("%s gives no protocols: clients that cannot run this version install it all the same", host)
+	}
+	return ""
+}
+
+func sameProtocols(a, b []string) bool {
+	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
+}
+
+func joinProtocols(ps []string) string { return cmp.Or(strings.Join(ps, ", "), "none") }
+
+// packagesJSON is the report about all packages of a version, by platform. Newer origins add it to
+// the document about each package.
+type packagesJSON map[string]struct {
+	Hashes []string `json:"hashes"`
+	Size   int64    `json:"package_size"`
+}
+
+// reports parses the reports about packages. Like clients, it refuses a size that is not positive,
+// and reports without the requested platform. Unlike them, it ignores unknown platforms and schemes.
+func (ps packagesJSON) reports(asked provider.Platform) (map[provider.Platform]trust.Report, error) {
+	if len(ps) == 0 {
+		return nil, nil
+	}
+	if err := checkCount("packages of one version", len(ps), maxPlatforms); err != nil {
+		return nil, err
+	}
+	if _, ok := ps[asked.String()]; !ok {
+		return nil, fmt.Errorf("its packages lack %s", asked)
+	}
+	out := map[provider.Platform]trust.Report{}
+	for name, p := range ps {
+		platform, err := provider.ParsePlatform(name)
+		if err != nil {
+			continue
+		}
+		r := trust.Report{Size: p.Size}
+		if p.Size <= 0 {
+			return nil, fmt.Errorf("the answer gives the package_size %d for %s", p.Size, platform)
+		}
+		if err := checkCount("hashes of one package", len(p.Hashes), maxHashes); err != nil {
+			return nil, err
+		}
+		if r.Hashes, err = parseHashes(p.Hashes); err != nil {
+			return nil, fmt.Errorf("the answer gives a hash for %s: %w", platform, err)
+		}
+		slices.SortFunc(r.Hashes, func(a, b provider.Hash) int { return strings.Compare(a.String(), b.String()) })
+		r.Hashes = slices.Compact(r.Hashes)
+		out[platform] = r
+	}
+	return out, nil
+}
+
+// joinReports merges the reports in the documents about all platforms into one map by file name.
+// It returns an error if two documents contradict each other.
+func joinReports(a provider.Address, v provider.Version, platforms []provider.Platform, metas []*packageMeta) (map[string]trust.Report, error) {
+	names := map[provider.Platform]string{}
+	for i, m := range metas {
+		names[platforms[i]] = m.Filename
+	}
+	out := map[string]trust.Report{}
+	for i, m := range metas {
+		for p, r := range m.reported {
+			name, asked := names[p]
+			if !asked {
+				name = provider.PackageFilename(a, v, p)
+			}
+			before, known := out[name]
+			if known && (before.Size != r.Size || !slices.Equal(before.Hashes, r.Hashes)) {
+				return nil, hint.New(fmt.Sprintf("%s %s: the answer about %s gives for %s %d bytes and %v, another one gives %d bytes and %v",
+					a, v, platforms[i], p, r.Size, r.Hashes, before.Size, before.Hashes), "the origin contradicts itself; nothing was stored")
+			}
+			out[name] = r
+		}
+	}
+	return out, nil
 }

@@ -5,9 +5,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"net/http"
 	"net/url"
+	"path"
 	"slices"
 	"strings"
+
+	"github.com/opentofu/svchost"
 
 	"github.com/ocibridge/ocibridge/internal/base/document"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
@@ -112,8 +116,8 @@ func (m *mirror) invalid(from mirrorDocument, err error) error {
 // unchecked is the end of a warning about a package without a hash.
 const unchecked = "nothing shows that it is what its publisher released"
 
-// release builds the release of a version from the version's document. The mirror might
-// lack some platforms of the version, so a push from a mirror is always partial.
+// release builds the release of a version from its document. It is always partial, because the
+// mirror might lack some platforms.
 func (m *mirror) release(a provider.Address, v provider.Version, contents *mirrorVersion, from mirrorDocument, want []provider.Platform) (*Release, error) {
 	have, ignored := contents.knownPlatforms()
 	r := &Release{Origin: m.origin, Partial: true, Warnings: from.warnings, Claims: trust.Claims{Provider: a, Version: v, Hashes: map[string][]provider.Hash{}}}
@@ -152,7 +156,6 @@ type mirrorIndex struct {
 	Versions member[map[string]json.RawMessage] `json:"versions"`
 }
 
-// check returns an error if the document has no list of versions, or too many versions.
 func (i *mirrorIndex) check() error {
 	if !i.Versions.given {
 		return errNoVersionList
@@ -165,8 +168,6 @@ type mirrorVersion struct {
 	Archives map[string]mirrorArchive `json:"archives"`
 }
 
-// check returns an error if the document has too many packages, or a package has too many
-// hashes.
 func (c *mirrorVersion) check() error {
 	if err := checkCount("packages of one version", len(c.Archives), maxPlatforms); err != nil {
 		return err
@@ -179,9 +180,8 @@ func (c *mirrorVersion) check() error {
 	return nil
 }
 
-// knownPlatforms returns the sorted platforms of the packages, and the ignored keys, which
-// are not platforms. A client looks up only its own platform, so clients ignore these
-// keys, too.
+// knownPlatforms returns the sorted platforms of the packages, and the keys that are not
+// platforms. Clients ignore these, too, because each looks up its own platform.
 func (c *mirrorVersion) knownPlatforms() (out []provider.Platform, ignored names) {
 	for _, s := range slices.Sorted(maps.Keys(c.Archives)) {
 		p, err := provider.ParsePlatform(s)
@@ -200,14 +200,17 @@ type mirrorArchive struct {
 	Hashes []string `json:"hashes"`
 }
 
-// knownHashes returns the hashes of known schemes, and ignores all other hashes. If no
-// scheme is known, it returns an error, because clients refuse such a package. If the
-// document gives no hash at all, it returns no hash and no error, because clients install
-// such a package unchecked.
+// knownHashes returns the hashes of known schemes. If there are only others, it returns an error,
+// because clients refuse such a package. If there is no hash at all, it returns none and no error,
+// because clients install such a package unchecked.
 func (a mirrorArchive) knownHashes() ([]provider.Hash, error) {
 	out, err := parseHashes(a.Hashes)
 	if err == nil && len(out) == 0 && len(a.Hashes) > 0 {
-		return nil, hint.New(fmt.Sprintf("the JSON gives no hash to check the package with, only unknown schemes: %s", quoteAll(a.Hashes)),
+		var unknown names
+		for _, s := range a.Hashes {
+			unknown = append(unknown, quote(s))
+		}
+		return nil, hint.New(fmt.Sprintf("the JSON gives no hash to check the package with, only unknown schemes: %s", unknown),
 			"clients refuse the package, too: write the mirror anew with a current client's providers mirror")
 	}
 	return out, err
@@ -230,8 +233,8 @@ func parseHashes(hashes []string) ([]provider.Hash, error) {
 	return out, nil
 }
 
-// checkSchemes returns an error if any hash has no scheme. Clients of network mirrors
-// refuse a package with such a hash, even if the package has other hashes.
+// checkSchemes returns an error if any hash has no scheme. Clients of network mirrors refuse a
+// package with such a hash.
 func (a mirrorArchive) checkSchemes() error {
 	for _, s := range a.Hashes {
 		if scheme, _, found := strings.Cut(s, ":"); !found || scheme == "" {
@@ -239,4 +242,64 @@ func (a mirrorArchive) checkSchemes() error {
 		}
 	}
 	return nil
+}
+
+// NetworkMirror is a client of one mirror on a server.
+type NetworkMirror struct {
+	mirror
+	registry *Registry
+	base     *url.URL
+}
+
+const helpMirror = "the mirror does not keep to the provider network mirror protocol, or a proxy has changed its answer; nothing was stored"
+
+// NetworkMirror returns a client of the mirror at base, an https: URL that ends in a
+// slash. The token for the mirror's host is sent only with requests for JSON.
+func (r *Registry) NetworkMirror(base *url.URL) *NetworkMirror {
+	r.guard.recordAsked(base.Hostname())
+	m := &NetworkMirror{registry: r, base: base}
+	m.mirror = mirror{files: m, origin: base.Hostname(), help: helpMirror, empty: "has the version been pushed to the mirror?"}
+	return m
+}
+
+// get implements [mirrorFiles].
+func (m *NetworkMirror) get(ctx context.Context, a provider.Address, name string, limits document.Limits, out any, notFound error) (from mirrorDocument, err error) {
+	host, err := svchost.ForComparison(m.base.Host)
+	if err != nil {
+		return from, fmt.Errorf("mirror %s: %w", redactedURL(m.base), err)
+	}
+	creds, err := m.registry.servicesFor(host).CredentialsForHost(ctx, host)
+	if err != nil {
+		return from, fmt.Errorf("credentials for %s: %w", host, err)
+	}
+	err = m.registry.getJSON(ctx, resolve(m.base, path.Join(a.Path(), name)), func(req *http.Request) {
+		if creds != nil {
+			creds.PrepareRequest(req)
+		}
+	}, limits, out, func(by answered) error {
+		from = mirrorDocument{at: redactedURL(by.url), url: by.url}
+		if by.mediaType() != "application/json" {
+			from.warnings = []string{fmt.Sprintf("%s sends %s with the Content-Type %.80q: clients refuse it, and want application/json", m.base.Host, name, by.contentType)}
+		}
+		return nil
+	})
+	if err != nil {
+		server := "the mirror " + redactedURL(m.base)
+		return from, fmt.Errorf("read %s of %s: %w", name, a, explainStatus(err, server, notFound, server+" does not have it",
+			fmt.Sprintf("write a credentials block for %s into the CLI configuration, or set TF_TOKEN_%s", m.base.Host, tokenVariable(m.base.Host))))
+	}
+	return from, nil
+}
+
+// locate implements [mirrorFiles]. The protocol has no file names and allows any URL, so
+// the package gets the file name under which it was published.
+func (m *NetworkMirror) locate(from mirrorDocument, a provider.Address, v provider.Version, p provider.Platform, entry mirrorArchive) (Package, error) {
+	u, err := reference(from.url, entry.URL)
+	if err != nil {
+		return Package{}, fmt.Errorf("the URL of the package is %w", err)
+	}
+	if err := entry.checkSchemes(); err != nil {
+		return Package{}, err
+	}
+	return m.registry.newPackage(p, provider.PackageFilename(a, v, p), u, nil), nil
 }

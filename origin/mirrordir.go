@@ -23,8 +23,7 @@ import (
 //	HOSTNAME/NAMESPACE/TYPE/VERSION.json
 //	HOSTNAME/NAMESPACE/TYPE/terraform-provider-TYPE_VERSION_OS_ARCH.zip
 //
-// No file outside the folder is read, even if a link or a URL in the folder points to
-// it.
+// No file outside the folder is read, even if a link or a URL in the folder points to it.
 type MirrorDir struct {
 	mirror
 	root *os.Root
@@ -35,8 +34,7 @@ const (
 	helpRewrite   = "the folder is incomplete or damaged: run providers mirror again"
 )
 
-// OpenMirrorDir opens a mirror folder. The caller closes it after the last
-// package is read.
+// OpenMirrorDir opens a mirror folder. The caller closes it after the last package is read.
 func OpenMirrorDir(dir string) (*MirrorDir, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -59,8 +57,7 @@ func (m *MirrorDir) Releases(ctx context.Context, platforms []provider.Platform)
 		return nil, err
 	}
 	if len(indexes) == 0 {
-		return nil, hint.New(fmt.Sprintf("mirror folder %s holds no HOSTNAME/NAMESPACE/TYPE/index.json", m.root.Name()),
-			helpMirrorDir)
+		return nil, hint.New(fmt.Sprintf("mirror folder %s holds no HOSTNAME/NAMESPACE/TYPE/index.json", m.root.Name()), helpMirrorDir)
 	}
 	var out []*Release
 	for _, index := range indexes {
@@ -87,8 +84,8 @@ func (m *MirrorDir) Releases(ctx context.Context, platforms []provider.Platform)
 	return out, nil
 }
 
-// dir returns the folder of a provider. Clients name it with the hostname in Unicode. If
-// there is no such folder, dir returns the name with the hostname in Punycode.
+// dir returns the folder of a provider. Clients name it with the hostname in Unicode. If there is
+// no such folder, the hostname is in Punycode.
 func (m *MirrorDir) dir(a provider.Address) string {
 	if _, err := m.root.Stat(a.String()); err == nil {
 		return a.String()

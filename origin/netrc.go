@@ -39,8 +39,8 @@ type Netrc struct {
 	NoDefault bool
 }
 
-// authorize returns the URL of a package with the login for its host. Without a login, it
-// returns the URL unchanged. A nil Netrc has no logins.
+// authorize returns the URL of a package with the login for its host, if there is one. A nil Netrc
+// has no logins.
 func (n *Netrc) authorize(u *url.URL) (*url.URL, error) {
 	if n == nil || u.User != nil && u.User.Username() != "" || u.Scheme != "https" && !isLoopback(u.Hostname()) {
 		return u, nil
@@ -83,8 +83,7 @@ func (n *Netrc) read() (*netrc.Netrc, error) {
 	out, err := netrc.Parse(bytes.NewReader(bytes.TrimPrefix(src, byteOrderMark)))
 	if err != nil {
 		at := "it"
-		var invalid *netrc.Error
-		if errors.As(err, &invalid) {
+		if invalid, ok := errors.AsType[*netrc.Error](err); ok {
 			at = fmt.Sprintf("line %d", invalid.LineNum)
 		}
 		return nil, hint.New(fmt.Sprintf("logins for downloads: %s: %s is not in the format of .netrc", name, at), "correct the file, or name another one in NETRC")
@@ -94,14 +93,13 @@ func (n *Netrc) read() (*netrc.Netrc, error) {
 
 // file returns the path of the file, or "" if neither NETRC nor Home is set.
 func (n *Netrc) file() string {
+	name := ""
 	if n.Getenv != nil {
-		if name := n.Getenv("NETRC"); name != "" {
-			return name
-		}
+		name = n.Getenv("NETRC")
 	}
 	switch {
-	case n.Home == "":
-		return ""
+	case name != "" || n.Home == "":
+		return name
 	case n.GOOS == "windows":
 		return files.Paths(n.GOOS).Join(n.Home, "_netrc")
 	}

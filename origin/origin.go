@@ -135,7 +135,6 @@ func distinct(platforms []provider.Platform) []provider.Platform {
 	return slices.Compact(platforms)
 }
 
-// list joins names for a message. It abbreviates long lists.
 func list[T fmt.Stringer](all []T) string {
 	var out names
 	for _, n := range all {
@@ -144,11 +143,9 @@ func list[T fmt.Stringer](all []T) string {
 	return out.String()
 }
 
-// names is a list of names for a message. The message shows the first names and the number
-// of the remaining names.
+// names is a list of names for a message, which shows the first ones and the number of the others.
 type names []string
 
-// String joins the names.
 func (n names) String() string {
 	switch {
 	case len(n) == 0:
@@ -161,12 +158,3 @@ func (n names) String() string {
 
 // quote quotes and shortens a string that may be long or contain control characters.
 func quote(s string) string { return fmt.Sprintf("%.80q", s) }
-
-// quoteAll quotes and joins strings that may be long or contain control characters.
-func quoteAll(all []string) string {
-	var out names
-	for _, s := range all {
-		out = append(out, quote(s))
-	}
-	return out.String()
-}

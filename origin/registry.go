@@ -96,8 +96,7 @@ type Listing struct {
 	Protocols map[provider.Version][]string
 }
 
-// Versions lists the versions of a provider. Errors wrap [ErrProviderNotFound] if the
-// origin does not have the provider, and [ErrUnauthorized] if it refuses the credentials.
+// Versions implements [Source].
 func (r *Registry) Versions(ctx context.Context, a provider.Address) (*Listing, error) {
 	base, prepare, err := r.endpoint(ctx, a)
 	if err != nil {
@@ -121,7 +120,6 @@ type versionsJSON struct {
 	Warnings []string              `json:"warnings"`
 }
 
-// versionJSON is one version in the protocol's document about a provider.
 type versionJSON struct {
 	Version   string   `json:"version"`
 	Protocols []string `json:"protocols"`
@@ -199,16 +197,13 @@ func (b *versionsJSON) listing(host string) (*Listing, error) {
 	return l, nil
 }
 
-// Platforms returns the platforms of a version in l, or nil if the origin does not list
-// them.
+// Platforms implements [Source].
 func (r *Registry) Platforms(_ context.Context, _ provider.Address, l *Listing, v provider.Version) ([]provider.Platform, error) {
 	return l.Platforms[v], nil
 }
 
-// Package returns a version's package for a platform, and the SHA-256 that the origin
-// announces for the package. It fetches the document about the package, but no signature to
-// verify the SHA-256. It is therefore only for callers that already know the signed
-// SHA-256.
+// Package returns a version's package for a platform, and the SHA-256 that the origin announces
+// for it. It fetches no signature, so it is only for callers that know the signed SHA-256.
 func (r *Registry) Package(ctx context.Context, a provider.Address, v provider.Version, p provider.Platform) (Package, [sha256.Size]byte, error) {
 	metas, err := r.metadata(ctx, a, v, []provider.Platform{p})
 	if err != nil {
@@ -217,26 +212,20 @@ func (r *Registry) Package(ctx context.Context, a provider.Address, v provider.V
 	return r.newPackage(p, metas[0].Filename, metas[0].download, r.netrc), metas[0].sum, nil
 }
 
-// Release returns a version in l with the given platforms, or with all platforms if none
-// is given.
+// Release implements [Source].
 func (r *Registry) Release(ctx context.Context, a provider.Address, l *Listing, v provider.Version, want []provider.Platform) (*Release, error) {
 	have, listed := l.Platforms[v]
 	if !listed {
 		return nil, hint.Wrap(fmt.Errorf("%s %s: %w", a, v, ErrVersionNotFound), "%s offers %s", a.Hostname(), list(newest(l.Versions)))
 	}
-	var platforms []provider.Platform
-	var partial bool
-	var err error
-	if len(have) == 0 && len(want) == 0 {
+	unknown := len(have) == 0 // the protocol allows an origin to omit the platforms
+	if unknown && len(want) == 0 {
 		return nil, hint.New(fmt.Sprintf("%s %s: %s does not say for which platforms it is", a, v, a.Hostname()), "name them with --platform")
 	}
-	if len(have) == 0 {
-		// The protocol allows an origin to omit the platforms.
-		platforms, _, err = selectPlatforms(a, v, want, want)
-		partial = true
-	} else {
-		platforms, partial, err = selectPlatforms(a, v, have, want)
+	if unknown {
+		have = want
 	}
+	platforms, partial, err := selectPlatforms(a, v, have, want)
 	if err != nil {
 		return nil, err
 	}
@@ -244,7 +233,7 @@ func (r *Registry) Release(ctx context.Context, a provider.Address, l *Listing, 
 	if err != nil {
 		return nil, err
 	}
-	out := &Release{Origin: a.Hostname(), Partial: partial, Protocols: protocolsOf(metas, l.Protocols[v]), About: metas[0].about()}
+	out := &Release{Origin: a.Hostname(), Partial: partial || unknown, Protocols: protocolsOf(metas, l.Protocols[v]), About: metas[0].about()}
 	if w := warnProtocols(a.Hostname(), platforms, metas, l.Protocols[v]); w != "" {
 		out.Warnings = append(out.Warnings, w)
 	}
@@ -276,17 +265,16 @@ func (l *Listing) NoMatch(a provider.Address, s provider.VersionSet) error {
 		"%s offers %s; a prerelease must be named exactly", a.Hostname(), list(newest(l.Versions)))
 }
 
-// newest returns the versions in reverse order, newest first.
+// newest returns the versions newest first.
 func newest(vs []provider.Version) []provider.Version {
 	out := slices.Clone(vs)
 	slices.Reverse(out)
 	return out
 }
 
-// claims fetches the checksum document and its signature, which all platforms of a version
-// share. Package trust refuses a checksum document that does not list the announced
-// checksum of each package. The two requests run concurrently. The request for a package's
-// size and the download of the package can then reuse their two connections.
+// claims fetches the checksum document and its signature, which all platforms of a version share.
+// The two requests run concurrently, so that the request for a package's size and its download can
+// reuse two connections.
 func (r *Registry) claims(ctx context.Context, a provider.Address, v provider.Version, m *packageMeta) (trust.Claims, error) {
 	c := trust.Claims{Provider: a, Version: v, FromRegistry: true}
 	var err error
@@ -324,17 +312,15 @@ func (r *Registry) signature(ctx context.Context, m *packageMeta) ([]byte, error
 		return nil, fmt.Errorf("%w: the answer gives no shasums_signature_url", trust.ErrUnsigned)
 	}
 	data, err := r.getDocument(ctx, m.signature)
-	var status *statusError
-	if errors.As(err, &status) && status.status == http.StatusNotFound {
+	if status, ok := errors.AsType[*statusError](err); ok && status.status == http.StatusNotFound {
 		err = fmt.Errorf("%w: %w", trust.ErrUnsigned, err)
 	}
 	return data, err
 }
 
-// newPackage returns the package at a URL in an origin's document. The request for the
-// package carries no credentials except a login from the .netrc file, as in clients. A nil
-// netrc has no logins. Callers may keep packages for a long time, so a package keeps
-// neither the document nor the registry in memory.
+// newPackage returns the package at a URL in an origin's document. As in clients, the request for
+// it carries no credentials except a login from the .netrc file. Callers may keep packages for a
+// long time, so a package keeps neither the document nor the registry in memory.
 func (c *client) newPackage(p provider.Platform, name string, from *url.URL, netrc *Netrc) Package {
 	return Package{
 		Platform: p, Filename: name, Host: canonical(from.Hostname()),
@@ -359,9 +345,8 @@ func (c *client) newPackage(p provider.Platform, name string, from *url.URL, net
 	}
 }
 
-// resolve returns the URL of an endpoint. It resolves the path relative to the base URL, as
-// clients do. If the base URL does not end in a slash, the result lacks the last part of
-// the base URL.
+// resolve returns the URL of an endpoint, relative to the base URL, as clients do. If the base URL
+// does not end in a slash, the result lacks its last part.
 func resolve(base *url.URL, parts ...string) *url.URL {
 	return base.ResolveReference(&url.URL{Path: path.Join(parts...)})
 }

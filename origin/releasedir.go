@@ -35,8 +35,7 @@ type ReleaseDir struct {
 	root *os.Root
 }
 
-// OpenReleaseDir opens a release folder. The caller closes it after the last
-// package is read.
+// OpenReleaseDir opens a release folder. The caller closes it after the last package is read.
 func OpenReleaseDir(dir string) (*ReleaseDir, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -45,9 +44,10 @@ func OpenReleaseDir(dir string) (*ReleaseDir, error) {
 	return &ReleaseDir{root}, nil
 }
 
-const helpReleaseDir = "a release folder holds the zips and the SHA256SUMS file that GoReleaser writes, often dist/"
-
-const helpMismatch = "the zip was built again or changed after SHA256SUMS was written: restore it, or write SHA256SUMS and its signature anew; nothing was stored"
+const (
+	helpReleaseDir = "a release folder holds the zips and the SHA256SUMS file that GoReleaser writes, often dist/"
+	helpMismatch   = "the zip was built again or changed after SHA256SUMS was written: restore it, or write SHA256SUMS and its signature anew; nothing was stored"
+)
 
 // Close releases the folder.
 func (d *ReleaseDir) Close() error { return d.root.Close() }
@@ -173,8 +173,8 @@ func (d *ReleaseDir) find(a provider.Address, v provider.Version, end string) (s
 	return "", hint.New(fmt.Sprintf("there are %s", strings.Join(found[:min(len(found), maxListed)], " and ")), "all are names of %s: remove the wrong ones", published)
 }
 
-// splitKeys splits the content of a file with public keys into its armoured blocks. Each
-// block is a key ring, as in a registry's document. Text around the blocks is ignored.
+// splitKeys splits the content of a file with public keys into its armoured blocks, each a key
+// ring, as in a registry's document. It ignores text around the blocks.
 func splitKeys(armoured string) (out []string) {
 	const begin = "-----BEGIN PGP "
 	blocks := strings.Split(armoured, begin)
@@ -187,8 +187,7 @@ func splitKeys(armoured string) (out []string) {
 	return out
 }
 
-// signature returns the detached signature of a file in binary form. It reads binary and
-// armoured signatures.
+// signature returns the detached signature of a file, binary or armoured, in binary form.
 func (d *ReleaseDir) signature(name string) ([]byte, error) {
 	for _, suffix := range []string{".sig", ".asc"} {
 		data, err := d.read(name + suffix)
@@ -210,8 +209,7 @@ func (d *ReleaseDir) signature(name string) ([]byte, error) {
 		"sign it with gpg --detach-sign, or leave out --public-key and accept it with --allow-unsigned")
 }
 
-// whatIsThere returns the hint for a folder that lacks the SHA256SUMS of the given version
-// and type. The hint lists the releases in the folder.
+// whatIsThere returns the hint for a folder with other releases than the given one.
 func (d *ReleaseDir) whatIsThere() string {
 	found, err := fs.Glob(d.root.FS(), "*_SHA256SUMS")
 	if err != nil || len(found) == 0 {

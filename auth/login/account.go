@@ -17,9 +17,8 @@ type Account struct {
 	helpers  *helperRunner
 	log      *slog.Logger
 
-	// used is the login that was chosen when the registry last asked for a credential.
-	// It is nil if no login had a credential. Before the registry asks for a
-	// credential, used is the best login.
+	// used is the login that was chosen when the registry last asked for a credential, or nil if
+	// no login had one. Before the registry asks, it is the best login.
 	used    atomic.Pointer[source]
 	refused atomic.Bool // the registry refused the access token of the login used
 }
@@ -33,7 +32,6 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Source + ": " + e.Err.Error() }
 
-// Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
 // choose tries the logins in order. It returns the first login that has a credential, or the

@@ -2,6 +2,7 @@ package login
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 
@@ -26,9 +27,8 @@ type Candidate struct {
 // Considered returns every source that was examined for the repository. The sources
 // with a login for the repository come first, in order of preference. Sources without a
 // login, or with logins for other repositories, follow. At most one source is chosen.
-// Considered runs the helpers in order until one of them returns a credential or fails.
-// A request does the same when a registry asks for a credential. The result contains no
-// secret.
+// Considered runs the helpers in order until one of them returns a credential or fails, as a
+// request does when a registry asks for a credential. The result contains no secret.
 func (s *Logins) Considered(ctx context.Context, r ociaddr.Repository) []Candidate {
 	a, err := s.For(r)
 	if err != nil {
@@ -64,9 +64,8 @@ func (s *Logins) Effective(ctx context.Context, r ociaddr.Repository) string {
 	return ""
 }
 
-// reason says why the login l was chosen or not. The login matches the repository.
-// chosen is the chosen login, and err is its error. passed says whether l is after
-// chosen in the order of preference.
+// reason says why the login l, which matches the repository, was chosen or not. err is the error
+// of the chosen login. passed says whether l is after chosen in the order of preference.
 func reason(l, chosen *source, passed bool, err error, r ociaddr.Repository) string {
 	what := "it is for " + l.key.String()
 	if l.specificity(r) == hostByURL {
@@ -97,4 +96,58 @@ func (s sources) others(r ociaddr.Repository) []Candidate {
 		}
 	}
 	return out
+}
+
+// openTofuMiss says why OpenTofu does not find the login for the repository, or returns "" if
+// OpenTofu finds it. OpenTofu reads fewer sources, and parses their entries more strictly. The
+// rules are in OpenTofu's package internal/command/cliconfig/ociauthconfig.
+func (l *source) openTofuMiss(r ociaddr.Repository) string {
+	switch {
+	case l.miss != "":
+		return l.miss
+	case l.kind == inFile && l.written != "" && !matchesAsWritten(l.written, r):
+		return "OpenTofu compares registries letter by letter, and " + l.written + " is not " + string(r.Registry)
+	}
+	return ""
+}
+
+// matchesAsWritten reports whether a key of a login file, as it is written, matches the repository.
+// Letter case and the scheme count, and so does which name of Docker Hub it is.
+func matchesAsWritten(written string, r ociaddr.Repository) bool {
+	host, path, _ := strings.Cut(written, "/")
+	return host == string(r.Registry) && (path == "" || r.Name == path || strings.HasPrefix(r.Name, path+"/"))
+}
+
+// openTofuMiss says why OpenTofu does not read the login file, or returns "" if it does.
+func (f loginFile) openTofuMiss() string {
+	switch {
+	case f.openTofu:
+		return ""
+	case f.text != "":
+		return "OpenTofu does not read the variable " + f.name
+	case f.named:
+		return "OpenTofu does not know the variable REGISTRY_AUTH_FILE"
+	}
+	return "OpenTofu does not look at " + f.name
+}
+
+// blockMiss says why OpenTofu does not read a block, or returns "" if it does.
+func blockMiss(inCLIConfig bool) string {
+	if inCLIConfig {
+		return ""
+	}
+	return "OpenTofu does not read ocibridge.hcl"
+}
+
+// openTofuParses reports whether OpenTofu can parse a login file. If OpenTofu cannot
+// parse one of the usual login files, it ignores all of them.
+func openTofuParses(src []byte) bool {
+	var f struct {
+		Auths map[string]*struct {
+			Auth []byte `json:"auth"`
+		} `json:"auths"`
+		CredHelpers map[string]string `json:"credHelpers"`
+		CredsStore  string            `json:"credsStore"`
+	}
+	return json.Unmarshal(src, &f) == nil
 }

@@ -55,8 +55,7 @@ type Defaults struct {
 }
 
 // Validate checks the login by OpenTofu's rules for oci_credentials. Unlike in OpenTofu, an
-// access token does not need a refresh token. The error names the block and never contains
-// a secret.
+// access token does not need a refresh token. The error never contains a secret.
 func (l Login) Validate() error {
 	problem, help := l.problem()
 	if problem == "" {
@@ -68,12 +67,12 @@ func (l Login) Validate() error {
 // problem says what is wrong with the login, and how to correct it. It returns two empty
 // strings for a valid login.
 func (l Login) problem() (problem, help string) {
-	if err := checkPrefix(l.Prefix); err != nil {
-		return fmt.Sprintf("has a label that is neither a registry nor a repository prefix: %v", err),
-			"label the block HOST or HOST/PATH, such as ghcr.io or ghcr.io/acme, without https:// and without a slash at the end"
-	}
+	err := checkPrefix(l.Prefix)
 	problem, help = l.credentialProblem()
 	switch {
+	case err != nil:
+		return fmt.Sprintf("has a label that is neither a registry nor a repository prefix: %v", err),
+			"label the block HOST or HOST/PATH, such as ghcr.io or ghcr.io/acme, without https:// and without a slash at the end"
 	case problem != "":
 		return problem, help
 	case l.AccessToken.IsZero() && !l.RefreshToken.IsZero():
@@ -87,8 +86,7 @@ func (l Login) problem() (problem, help string) {
 	return "", ""
 }
 
-// credentialProblem says what is wrong with the login's credentials, and how to correct
-// them. It returns two empty strings for valid credentials.
+// credentialProblem is like problem, for the credentials alone.
 func (l Login) credentialProblem() (problem, help string) {
 	basic := !l.Username.IsZero() || !l.Password.IsZero()
 	tokens := !l.AccessToken.IsZero() || !l.RefreshToken.IsZero()
@@ -163,9 +161,7 @@ func (l Login) asSource() *source {
 	k, _ := parseKey(l.Prefix)
 	block := fmt.Sprintf("oci_credentials %q%s", l.Prefix, at(l.Origin))
 	if l.Helper != "" {
-		out := helperLogin(k, l.Helper, block, inBlock)
-		out.miss = blockMiss(l.InCLIConfig)
-		return out
+		return helperLogin(k, l.Helper, block, inBlock, blockMiss(l.InCLIConfig))
 	}
 	return &source{key: k, name: "the block " + block, kind: inBlock, miss: blockMiss(l.InCLIConfig), cred: newCredential(auth.Credential{
 		Username: l.Username.Reveal(), Password: l.Password.Reveal(),
@@ -173,9 +169,8 @@ func (l Login) asSource() *source {
 	})}
 }
 
-// The names of the variables that hold a login for one registry, or for the repositories
-// under one path of a registry. The variables are meant for CI, where creating a login file
-// is inconvenient.
+// The variables that hold a login for one registry, or for the repositories under one path of a
+// registry. They are meant for CI, where creating a login file is inconvenient.
 const (
 	variableRegistry      = "OCIBRIDGE_REGISTRY" // HOST or HOST/PATH
 	variableUsername      = "OCIBRIDGE_REGISTRY_USERNAME"
@@ -222,18 +217,20 @@ func (env Environment) VariableLogin() (*Login, error) {
 var variableNames = strings.NewReplacer("username", variableUsername, "password", variablePassword,
 	"access_token", variableToken, "refresh_token", variableIdentityToken, ", or docker_credentials_helper", "")
 
-// usedVariables returns the names of the variables with credentials that are set to a
-// nonempty value.
+// usedVariables returns the names of the variables with credentials that are not empty.
 func (env Environment) usedVariables() []string {
 	return slices.DeleteFunc(Variables()[1:], func(name string) bool { return env.Variable(name) == "" })
 }
 
-// variableLogin returns the login in the environment as a source. It returns nil
-// if the environment contains no login.
+// variableLogin returns the login in the environment as a source, which has no login if no
+// variable is set.
 func (env Environment) variableLogin() (*source, error) {
 	l, err := env.VariableLogin()
-	if err != nil || l == nil {
+	if err != nil {
 		return nil, err
+	}
+	if l == nil {
+		return &source{name: "the variables " + variableRegistry + " and " + variableRegistry + "_...", absent: "not set"}, nil
 	}
 	out := l.asSource()
 	out.kind, out.miss = inVariables, "OpenTofu does not know the variables "+variableRegistry+"_..."

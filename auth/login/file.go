@@ -102,8 +102,7 @@ func (env Environment) helmConfig() []string {
 	return append(dir, "helm", "registry", "config.json")
 }
 
-// wireFile is a login file as docker and podman write it. Fields that do not concern
-// logins are ignored.
+// wireFile is a login file as docker and podman write it.
 type wireFile struct {
 	Auths       map[string]wireAuth `json:"auths"`
 	CredHelpers map[string]string   `json:"credHelpers"`
@@ -145,8 +144,8 @@ func (f loginFile) parse(src []byte) ([]*source, error) {
 			except = append(except, k)
 			out = append(out, &source{key: k, name: setting, absent: "it is empty, which excludes the registry from credsStore"})
 		default:
-			l := fileHelper(k, wire.CredHelpers[name], setting)
-			l.written, l.miss = name, fileMiss
+			l := fileHelper(k, wire.CredHelpers[name], setting, fileMiss)
+			l.written = name
 			out = append(out, l)
 		}
 	}
@@ -166,8 +165,8 @@ func (f loginFile) parse(src []byte) ([]*source, error) {
 		out = append(out, l)
 	}
 	if wire.CredsStore != "" {
-		l := fileHelper(key{}, wire.CredsStore, "credsStore in "+f.name)
-		l.except, l.miss = except, fileMiss
+		l := fileHelper(key{}, wire.CredsStore, "credsStore in "+f.name, fileMiss)
+		l.except = except
 		out = append(out, l)
 	}
 	if len(out) == 0 {
@@ -176,10 +175,9 @@ func (f loginFile) parse(src []byte) ([]*source, error) {
 	return out, nil
 }
 
-// fileHelper returns the login of a helper that a login file names. setting describes
-// the place in the file.
-func fileHelper(k key, name, setting string) *source {
-	l := helperLogin(k, name, setting, inFile)
+// fileHelper returns the login of a helper that a login file names.
+func fileHelper(k key, name, setting, miss string) *source {
+	l := helperLogin(k, name, setting, inFile, miss)
 	if !validHelper(name) {
 		l.err = hint.New("a helper's name cannot hold a path", "%s", helperHelp)
 	}
@@ -205,9 +203,8 @@ func sortedKeys[V any](m map[string]V) []string {
 	})
 }
 
-// CheckFile returns an error if the content of a login file cannot be parsed. It
-// does not check the entries, because an entry is checked only when it is used. The
-// error quotes none of the content.
+// CheckFile returns an error if the content of a login file cannot be parsed. It does not check
+// the entries, which are checked when they are used. The error quotes none of the content.
 func CheckFile(src []byte) error {
 	_, err := decodeLoginFile(src, false)
 	return err
@@ -239,14 +236,10 @@ func trimLoginFile(src []byte) []byte {
 // omits the text of the decoder's error, because that text quotes numbers, and a
 // password may be a number.
 func invalidLoginFile(src []byte, err error) error {
-	offset := int64(len(src))
-	problem := "it ends too early"
-	var syntax *json.SyntaxError
-	var typ *json.UnmarshalTypeError
-	switch {
-	case errors.As(err, &typ):
+	offset, problem := int64(len(src)), "it ends too early"
+	if typ, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		offset, problem = typ.Offset, "a value is of another type than in a login file"
-	case errors.As(err, &syntax) && syntax.Offset < int64(len(src)):
+	} else if syntax, ok := errors.AsType[*json.SyntaxError](err); ok && syntax.Offset < offset {
 		offset, problem = syntax.Offset, "it is not JSON"
 	}
 	line := 1 + bytes.Count(src[:min(max(offset, 0), int64(len(src)))], []byte("\n"))
@@ -254,15 +247,10 @@ func invalidLoginFile(src []byte, err error) error {
 		"correct the file, or move it away and log in again, with: ocibridge login REGISTRY")
 }
 
-// credential returns the entry's credential. It returns the zero credential for an empty
-// entry. Docker leaves an empty entry when a user logs in with a helper.
+// credential returns the entry's credential: the zero credential for an empty entry, which docker
+// leaves when a user logs in with a helper.
 func (w wireAuth) credential() (credential, error) {
-	c := auth.Credential{
-		Username:     w.Username,
-		Password:     w.Password,
-		RefreshToken: w.IdentityToken,
-		AccessToken:  w.RegistryToken,
-	}
+	c := auth.Credential{Username: w.Username, Password: w.Password, RefreshToken: w.IdentityToken, AccessToken: w.RegistryToken}
 	if w.Auth != "" {
 		user, password, ok := decodeAuth(w.Auth)
 		switch {

@@ -24,22 +24,18 @@ import (
 const helperPrefix = "docker-credential-"
 
 const (
-	// helperTTL is how long the answer of a helper is cached. A push requests many tokens,
-	// because each token is for one repository and action. Each token request needs the
-	// answer of the helper. The password in an answer is valid for minutes to hours.
+	// helperTTL is how long the answer of a helper is cached. A push requests many tokens, and
+	// each request needs the answer. The password in it is valid for minutes to hours.
 	helperTTL = time.Minute
 	// helperFailureTTL is how long the failure of a helper is cached. Without this cache,
 	// each caller that has waited for a hanging helper would run the helper again.
 	helperFailureTTL = 10 * time.Second
 )
 
-// helperRunner runs credential helpers by docker's protocol. A helper gets the argument
-// "get" and reads the server from standard input. It writes JSON or an error message to
-// standard output.
-//
-// oras-go's own runner is not suitable. It writes the helper's standard error to the
-// standard error of this process, and puts the output of a failed helper into errors. It
-// also waits forever if the helper leaves a child process that keeps the output open.
+// helperRunner runs credential helpers by docker's protocol. oras-go's own runner is not
+// suitable. It writes the helper's standard error to the standard error of this process, and
+// puts the output of a failed helper into errors. It also waits forever if the helper leaves a
+// child process that keeps the output open.
 type helperRunner struct {
 	limit   time.Duration // the maximum duration of one run
 	grace   time.Duration // the maximum wait for the output after the helper has exited or was killed
@@ -83,8 +79,7 @@ func (h *helperRunner) get(ctx context.Context, helper string, registry ociaddr.
 }
 
 // askHelper runs the helper with each server name of the registry until the helper returns a
-// credential. A helper may fail for one name and succeed for the next, because scripts often
-// recognise only one name.
+// credential. Scripts often recognise only one name, and fail for the others.
 func askHelper(ctx context.Context, q helperQuestion, run func(ctx context.Context, helper, server string) (credential, error)) (credential, error) {
 	var first error
 	for _, server := range serverNames(q.registry) {
@@ -145,11 +140,10 @@ func (h *helperRunner) erase(ctx context.Context, name, server string) error {
 // another way to check the helper.
 func (h *helperRunner) command(name, action, input string) helper.Command {
 	c := helper.Command{Path: helperPrefix + name, Args: []string{action}, Stdin: input, Limit: h.limit, Grace: h.grace, ReasonOnStdout: true}
-	if action == "store" {
-		c.ByHand = fmt.Sprintf("to check the helper, run: %s%s list", helperPrefix, name)
-		return c
-	}
 	c.NotFound, c.ByHand = saysNotFound, fmt.Sprintf("run it by hand: echo %s | %s%s %s", input, helperPrefix, name, action)
+	if action == "store" {
+		c.NotFound, c.ByHand = nil, fmt.Sprintf("to check the helper, run: %s%s list", helperPrefix, name)
+	}
 	return c
 }
 

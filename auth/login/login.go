@@ -109,8 +109,8 @@ func New(opts Options) *Logins {
 }
 
 // For returns the account of a repository. Repositories of one registry have the same account
-// if the same logins match them. For returns an error if the options are invalid, or if a
-// login file that a block names cannot be read or parsed.
+// if the same logins match them. For fails if the options are invalid, or if a login file that a
+// block names cannot be read or parsed.
 func (s *Logins) For(r ociaddr.Repository) (*Account, error) {
 	all, err := s.all()
 	if err != nil {

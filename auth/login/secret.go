@@ -16,9 +16,7 @@ type sealed struct{}
 
 func (sealed) String() string { return redacted }
 
-func (sealed) GoString() string { return redacted }
-
-// Format implements [fmt.Formatter] for every verb.
+// Format implements [fmt.Formatter] for every verb, %#v included.
 func (sealed) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, redacted) }
 
 func (sealed) LogValue() slog.Value { return slog.StringValue(redacted) }
@@ -60,8 +58,7 @@ type credential struct {
 	value func() auth.Credential
 }
 
-// newCredential returns a credential with the value c. If c is empty, newCredential
-// returns the zero credential.
+// newCredential returns a credential with the value c: the zero credential if c is empty.
 func newCredential(c auth.Credential) credential {
 	if c == auth.EmptyCredential {
 		return credential{}
@@ -74,7 +71,7 @@ func (c credential) empty() bool { return c.value == nil }
 // reveal returns the value of the credential. Only code that passes the value to oras-go,
 // or checks whether it was sent, may call reveal.
 func (c credential) reveal() auth.Credential {
-	if c.value == nil {
+	if c.empty() {
 		return auth.EmptyCredential
 	}
 	return c.value()

@@ -24,10 +24,9 @@ import (
 
 // Stored says where [Logins.Store] has stored a login, or where [Logins.Remove] has removed it.
 type Stored struct {
-	File   string // the login file
-	Helper string // the name after docker-credential- of the helper that File names; "" if the login is in File itself
-	// Mode is the permissions of File if the login is in File itself.
-	Mode fs.FileMode
+	File   string      // the login file
+	Helper string      // the name after docker-credential- of the helper that File names; "" if the login is in File itself
+	Mode   fs.FileMode // the permissions of File if the login is in File itself
 }
 
 // String describes where the login is.
@@ -107,10 +106,10 @@ func (s *Logins) Remove(ctx context.Context, r ociaddr.Repository) (Stored, erro
 			}
 		}
 	}
-	if e.remove() {
+	switch {
+	case e.remove():
 		return e.stored(), e.write()
-	}
-	if !found {
+	case !found:
 		return e.stored(), ErrNotLoggedIn
 	}
 	return e.stored(), nil
@@ -221,7 +220,7 @@ func (e *loginFileEdit) stored() Stored {
 	return Stored{File: e.name, Mode: e.mode}
 }
 
-// has reports whether entry is the only entry for the key.
+// has reports whether entry is the only one for the key.
 func (e *loginFileEdit) has(entry json.RawMessage) bool {
 	rest := &loginFileEdit{key: e.key, auths: maps.Clone(e.auths)}
 	var old, new wireAuth
@@ -278,10 +277,7 @@ func (env Environment) StoredFor() []string {
 	if err != nil || env.ReadFile == nil {
 		return nil
 	}
-	src, err := env.ReadFile(name)
-	if err != nil {
-		return nil
-	}
+	src, _ := env.ReadFile(name)
 	wire, err := decodeLoginFile(src, false)
 	if err != nil {
 		return nil

@@ -17,9 +17,8 @@ import (
 // hundred bytes.
 const maxChallenge = 4 << 10
 
-// boundChallenge returns an error for a response whose challenge is longer than
-// maxChallenge. It limits memory, because oras-go stores parts of a challenge with each
-// token.
+// boundChallenge refuses a response whose challenge is longer than maxChallenge, because oras-go
+// stores parts of a challenge with each token.
 func boundChallenge(req *http.Request, resp *http.Response) error {
 	n := len(resp.Header.Get("Www-Authenticate"))
 	if resp.StatusCode != http.StatusUnauthorized || n <= maxChallenge {
@@ -31,8 +30,7 @@ func boundChallenge(req *http.Request, resp *http.Response) error {
 
 // ForeignError means that a response does not come from a registry, but from a proxy, a
 // login form or another service at the registry's address. Such a response is an HTML page,
-// an invalid list of tags, or a 404 without errors in its body. The distribution
-// specification requires these errors.
+// an invalid list of tags, or a 404 without the errors that the distribution specification requires.
 type ForeignError struct {
 	Host   string
 	Status int
@@ -60,12 +58,11 @@ func refuseHTML(req *http.Request, resp *http.Response) error {
 	return nil
 }
 
-// maxPeek is the maximum number of bytes that are searched for the first character of an
-// HTML page.
+// maxPeek is how many bytes are searched for the first character of an HTML page.
 const maxPeek = 512
 
-// looksLikeHTML reports whether the body begins like an HTML page. A response to HEAD has
-// no body. It counts as a page if it lacks the header Docker-Content-Digest.
+// looksLikeHTML reports whether the body begins like an HTML page. A response to HEAD, which has
+// no body, counts as a page if it lacks the header Docker-Content-Digest.
 func looksLikeHTML(req *http.Request, resp *http.Response) bool {
 	if req.Method == http.MethodHead {
 		return resp.Header.Get("Docker-Content-Digest") == ""
@@ -76,9 +73,8 @@ func looksLikeHTML(req *http.Request, resp *http.Response) bool {
 }
 
 var (
-	// pageLimits are the limits of one page of tags or repositories. The limits are high
-	// because some registries put all tags of a repository on one page. oras-go reads at
-	// most 4 MiB of a page.
+	// pageLimits are the limits of one page of tags or repositories. They are high because some
+	// registries put all tags of a repository on one page, of which oras-go reads at most 4 MiB.
 	pageLimits = document.Limits{Bytes: 4 << 20, Values: 250_000, Elements: 250_000}
 	// referrerLimits are the limits of a list of referrers before oras-go decodes the list.
 	referrerLimits = document.Limits{Bytes: 4 << 20, Values: 100_000, Elements: 10_000}
@@ -120,8 +116,7 @@ func refuseForeign(req *http.Request, resp *http.Response) error {
 	return nil
 }
 
-// refuseForeign404 returns the given error if the body of the 404 contains no registry
-// error.
+// refuseForeign404 returns the given error if the body of the 404 contains no registry error.
 func refuseForeign404(resp *http.Response, foreign error) error {
 	body, err := peek(resp, maxErrorBody+1)
 	if err != nil || len(body) > maxErrorBody { // oras-go does not show such a long body
@@ -138,8 +133,7 @@ func refuseForeign404(resp *http.Response, foreign error) error {
 	return nil
 }
 
-// peekWithin returns the body of the response. It returns an error if the body exceeds the
-// limits. resp.Body can still be read from its start.
+// peekWithin is like [peek], and returns an error if the body exceeds the limits.
 func peekWithin(resp *http.Response, l document.Limits) ([]byte, error) {
 	body, err := peek(resp, l.Bytes+1)
 	if err != nil {

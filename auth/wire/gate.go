@@ -22,8 +22,7 @@ type gate struct {
 	rate  *rate.Limiter
 }
 
-// newGate returns a transport that applies the limits in the settings to the requests
-// that it sends through next.
+// newGate returns a transport that applies the limits in the settings.
 func newGate(next http.RoundTripper, host string, s Settings) http.RoundTripper {
 	perSecond := cmp.Or(s.RequestsPerSecond, float64(rate.Inf))
 	burst := int(min(max(1, perSecond), math.MaxInt32)) // the requests of one second
@@ -53,8 +52,8 @@ func (g *gate) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// enter waits for a free slot, and then for the rate limit. The caller must call release
-// to free the slot.
+// enter waits for a free slot, and then for the rate limit. The caller must call release to free
+// the slot.
 func (g *gate) enter(ctx context.Context) (release func(), err error) {
 	if err := g.slots.Acquire(ctx, 1); err != nil {
 		return nil, err

@@ -56,10 +56,9 @@ func (c *Connections) BlobRedirect(ctx context.Context, repo *remote.Repository,
 	return c.checkRedirect(resp)
 }
 
-// checkRedirect returns the target of a redirect, or "" if the target is the registry's
-// own API. It returns an error if the target must not be passed on to clients. The error
-// shows only the host of the target, because the rest of the URL may give access to the
-// blob.
+// checkRedirect returns the target of a redirect, or "" if it is the registry's own API. It
+// returns an error if the target must not be passed on to clients. The error shows only the host,
+// because the rest of the URL may give access to the blob.
 func (c *Connections) checkRedirect(resp *http.Response) (string, error) {
 	to, err := resp.Location()
 	if err != nil {
@@ -87,17 +86,14 @@ func (c *Connections) checkRedirect(resp *http.Response) (string, error) {
 	return text, nil
 }
 
-// keepRedirect is the context key of requests that want the redirect for a blob and not
-// the blob.
+// keepRedirect is the context key of requests for the redirect instead of the blob.
 type keepRedirect struct{}
 
-// maxRedirects is the maximum number of redirects that are followed. It is the default
-// of net/http.
+// maxRedirects is the maximum number of redirects that are followed, as in net/http.
 const maxRedirects = 10
 
-// followRedirect implements the CheckRedirect function of [http.Client]. It follows
-// redirects as net/http does, but does not follow the redirect for a blob if the context
-// has keepRedirect.
+// followRedirect is the CheckRedirect function of [http.Client]. It follows redirects as net/http
+// does, except for the redirect of a blob if the context has keepRedirect.
 func followRedirect(req *http.Request, via []*http.Request) error {
 	if last := via[len(via)-1]; last.Context().Value(keepRedirect{}) != nil && blobPath.MatchString(last.URL.Path) {
 		return http.ErrUseLastResponse

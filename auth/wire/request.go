@@ -22,9 +22,8 @@ func firstOf(req *http.Request) *http.Request {
 
 var blobPath = regexp.MustCompile(`/blobs/[^/:]+:[^/]+$`)
 
-// wantsJSON reports whether the request is for the registry API but not for a blob. For a
-// redirected request, wantsJSON looks at the original request, because registries usually
-// redirect to login pages.
+// wantsJSON reports whether the request is for the registry API but not for a blob. Of a redirected
+// request, the original counts, because registries redirect to login pages.
 func wantsJSON(req *http.Request) bool {
 	path := firstOf(req).URL.Path
 	return strings.HasPrefix(path, "/v2/") && !blobPath.MatchString(path)
@@ -48,9 +47,8 @@ func isPage(path string) bool {
 	return strings.HasSuffix(path, "/tags/list") || path == "/v2/_catalog"
 }
 
-// maxErrorBody is the maximum length in bytes of the body of an error response. Further
-// bytes are not used to decide whether a registry sent the error, and are cut off before
-// the body is shown.
+// maxErrorBody is how many bytes of an error response are used, to decide whether a registry sent
+// it, and to show it.
 const maxErrorBody = 64 << 10
 
 // isTokenRequest reports whether the request is a POST that exchanges a refresh token or
@@ -59,8 +57,8 @@ func isTokenRequest(req *http.Request) bool {
 	return req.Method == http.MethodPost && req.Header.Get("Content-Type") == "application/x-www-form-urlencoded"
 }
 
-// maxDrain is the maximum number of bytes of a discarded response that are read. A
-// connection can be reused only if the response was read to its end.
+// maxDrain is how many bytes of a discarded response are read at most. A connection can be reused
+// only if the response was read to its end.
 const maxDrain = 64 << 10
 
 func drain(resp *http.Response) {
@@ -70,8 +68,7 @@ func drain(resp *http.Response) {
 	}
 }
 
-// isUpload reports whether the request sends data to an upload, completes the upload or
-// cancels it.
+// isUpload reports whether the request sends data to an upload, completes or cancels it.
 func isUpload(req *http.Request) bool {
 	return req.Method != http.MethodPost && strings.Contains(req.URL.Path, "/blobs/uploads/")
 }
@@ -87,8 +84,8 @@ func peek(resp *http.Response, n int64) ([]byte, error) {
 	return start, err
 }
 
-// tracedPath returns the path of a request for traces and logs. It omits the path of a
-// redirected request, because storage may put a signature into that path.
+// tracedPath returns the path of a request for traces and logs, but not that of a redirected
+// request, into which storage may put a signature.
 func tracedPath(req *http.Request) string {
 	if req.Response != nil {
 		return "redirected"

@@ -57,8 +57,7 @@ func (t *retrier) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 // retryPolicy decides whether a request is retried. Unlike the policies of oras-go, it
-// reads Retry-After for every status, and also accepts a date there. If a wait would
-// exceed the deadline, it returns the last response at once.
+// reads Retry-After for every status, and also accepts a date there.
 type retryPolicy struct {
 	*retrier
 	req *http.Request
@@ -83,15 +82,14 @@ func (p retryPolicy) Retry(attempt int, resp *http.Response, err error) (time.Du
 	if deadline, ok := ctx.Deadline(); ok && !time.Now().Add(wait).Before(deadline) {
 		return no, nil
 	}
-	p.logRetry(ctx, p.req, resp, err, wait)
+	p.logRetry(ctx, resp, err, wait)
 	drain(resp)
 	return wait, nil
 }
 
 // repeatable reports whether sending the request twice has the same effect as sending it
-// once. This is true of a POST that opens an upload, because the registry lets an unused
-// upload session expire. It is true of a token request, because its credential can be
-// used again.
+// once. This is true of a POST that opens an upload, because unused upload sessions expire, and of
+// a token request.
 func repeatable(req *http.Request) bool {
 	if req.Body != nil && req.Body != http.NoBody && req.GetBody == nil {
 		return false
@@ -105,8 +103,7 @@ func repeatable(req *http.Request) bool {
 	return false
 }
 
-// isTransient reports whether the response or err is a transient failure, after which a
-// retry may succeed.
+// isTransient reports whether a retry may succeed after the response or err.
 func isTransient(req *http.Request, resp *http.Response, err error) bool {
 	if err != nil {
 		return req.Context().Err() == nil && neterr.Lost(err)
@@ -120,15 +117,13 @@ func isTransient(req *http.Request, resp *http.Response, err error) bool {
 	return false
 }
 
-func (t *retrier) logRetry(ctx context.Context, req *http.Request, resp *http.Response, err error, wait time.Duration) {
-	attrs := []slog.Attr{
-		slog.String("method", req.Method), slog.String("host", req.URL.Host), slog.String("path", tracedPath(req)),
-		slog.Duration("wait", wait),
-	}
+func (p retryPolicy) logRetry(ctx context.Context, resp *http.Response, err error, wait time.Duration) {
+	var cause slog.Attr
 	if err != nil {
-		attrs = append(attrs, slog.String("error", err.Error()))
+		cause = slog.String("error", err.Error())
 	} else {
-		attrs = append(attrs, slog.Int("status", resp.StatusCode))
+		cause = slog.Int("status", resp.StatusCode)
 	}
-	t.log.LogAttrs(ctx, slog.LevelInfo, "request to registry is repeated", attrs...)
+	p.log.LogAttrs(ctx, slog.LevelInfo, "request to registry is repeated", slog.String("method", p.req.Method),
+		slog.String("host", p.req.URL.Host), slog.String("path", tracedPath(p.req)), slog.Duration("wait", wait), cause)
 }

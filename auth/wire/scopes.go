@@ -59,24 +59,14 @@ func narrowScopes(req *http.Request, resp *http.Response) error {
 	return nil
 }
 
-// narrow returns the scopes in asked that a request needs. It drops other resources.
-// For a read, it also drops actions that are not needed. For a write, it keeps all
-// actions on the needed resources, because registries differ in the actions that they
-// require. If asked does not cover the needed scopes, narrow returns asked unchanged.
+// narrow returns the scopes in asked that a request needs. It drops other resources, and for a
+// read also other actions. For a write, it keeps all actions on the needed resources, because
+// registries differ in those that they require. It returns asked if that does not cover needed.
 func narrow(asked, needed []string, reads bool) []string {
-	resources := map[string]bool{}
-	for _, scope := range needed {
-		resources[resource(scope)] = true
-	}
-	var kept []string
-	for _, scope := range asked {
-		if resources[resource(scope)] {
-			kept = append(kept, scope)
-		}
-	}
-	kept = auth.CleanScopes(kept)
-	covers := slices.Equal(auth.CleanScopes(slices.Concat(kept, needed)), kept)
-	switch {
+	kept := auth.CleanScopes(slices.DeleteFunc(slices.Clone(asked), func(scope string) bool {
+		return !slices.ContainsFunc(needed, func(n string) bool { return resource(n) == resource(scope) })
+	}))
+	switch covers := slices.Equal(auth.CleanScopes(slices.Concat(kept, needed)), kept); {
 	case !covers:
 		return asked
 	case reads:

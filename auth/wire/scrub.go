@@ -23,13 +23,11 @@ func newSentSecrets() *sentSecrets {
 	return &sentSecrets{texts}
 }
 
-// maxSecretTexts is the maximum number of texts in sentSecrets. A limit is needed
-// because a helper may return a new password every minute. One credential adds about
-// ten texts.
+// maxSecretTexts is the maximum number of texts in sentSecrets, because a helper may return a new
+// password every minute. One credential adds about ten texts.
 const maxSecretTexts = 1024
 
-// minSecret is the minimum length in bytes of a text that is removed. Shorter texts
-// occur in ordinary words.
+// minSecret is the minimum length in bytes of a removed text. Shorter ones occur in ordinary words.
 const minSecret = 3
 
 // add records the secrets of the credential, in every form in which they may appear in
@@ -48,9 +46,8 @@ func (s *sentSecrets) add(c auth.Credential) {
 	}
 }
 
-// spellings returns the forms that a text may have in JSON and in URLs. There are
-// several forms in JSON, because JSON encoders differ in the characters that they
-// escape.
+// spellings returns the forms that a text may have in JSON and in URLs. JSON encoders differ in
+// the characters that they escape.
 func spellings(text string) []string {
 	var plain bytes.Buffer
 	enc := json.NewEncoder(&plain)

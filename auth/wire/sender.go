@@ -42,9 +42,8 @@ type Sender struct {
 
 var _ remote.Client = (*Sender)(nil)
 
-// Sender returns a new sender. It has its own token cache. The reason is that two
-// repositories of one registry may have different accounts, while oras-go caches Basic
-// credentials by registry. All senders share their connections.
+// Sender returns a new sender. It has its own token cache, because two repositories of one registry
+// may have different accounts, and oras-go caches Basic credentials by registry.
 func (c *Connections) Sender(registry ociaddr.Registry, account Account) *Sender {
 	s := &Sender{registry: registry, account: account, tokens: newTokenCache(func() time.Time { return c.now() })}
 	s.client = &auth.Client{
@@ -65,8 +64,7 @@ func (c *Connections) Sender(registry ociaddr.Registry, account Account) *Sender
 	return s
 }
 
-// LacksRight reports whether the last response said that the scope of the token is
-// insufficient.
+// LacksRight reports whether the last response said that the scope of the token is insufficient.
 func (s *Sender) LacksRight() bool { return s.lacksRight.Load() }
 
 // Accepted reports whether the registry has a token server that accepted the login when it
@@ -178,9 +176,8 @@ func (s *Sender) send(req *http.Request) (*http.Response, error) {
 	return s.do(next)
 }
 
-// do sends a request with a copy of oras-go's client. The copy has the list of blocked
-// addresses of the registry's token server. [realmRule] chooses the list when the registry
-// asks for a token.
+// do sends a request with a copy of oras-go's client, which has its own list of the addresses that
+// the token server must not have. [realmRule] chooses the list when the registry asks for a token.
 func (s *Sender) do(req *http.Request) (*http.Response, error) {
 	client := *s.client
 	resp, err := client.Do(req.WithContext(context.WithValue(req.Context(), blockedRealmsKey{}, &client.BlockedRealmPrefixes)))
@@ -190,8 +187,8 @@ func (s *Sender) do(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// replay returns a copy of the request without a credential. It returns false if the body
-// of the request cannot be read again.
+// replay returns a copy of the request without a credential, or false if the body cannot be read
+// again.
 func replay(req *http.Request) (*http.Request, bool) {
 	if req.Body != nil && req.Body != http.NoBody && req.GetBody == nil {
 		return nil, false

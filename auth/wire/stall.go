@@ -32,8 +32,7 @@ func (t stallGuard) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// guardedBody is the body of a response that limits the time of each read. The time
-// between two reads is not limited.
+// guardedBody limits the time of each read from a body, but not the time between two reads.
 type guardedBody struct {
 	io.ReadCloser
 	limit  time.Duration

@@ -2,9 +2,12 @@ package wire
 
 import (
 	"fmt"
+	"log/slog"
 	"net/http"
+	"time"
 
 	"github.com/ocibridge/ocibridge/internal/base/outgoing"
+	"github.com/ocibridge/ocibridge/internal/base/telemetry"
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
@@ -17,8 +20,7 @@ func (c *Connections) chain(registry ociaddr.Registry) http.RoundTripper {
 	return redirectRedactor{t}
 }
 
-// check inspects a response, and may change the response. If a check returns an error,
-// the request fails with that error.
+// check inspects a response, and may change it. The request fails with the error of a check.
 type check func(*http.Request, *http.Response) error
 
 // checked is a transport that applies its checks to each response in order.
@@ -41,8 +43,7 @@ func (t checked) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// readClock sets the clock in the request's context to the time in the registry's
-// response.
+// readClock sets the clock in the request's context to the time in the response.
 func readClock(req *http.Request, resp *http.Response) error {
 	outgoing.ReadClock(req, resp)
 	return nil
@@ -70,8 +71,8 @@ func (t redirectRedactor) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// PlainHTTPError means that a request with a credential was not sent, because the
-// credential would have crossed a network unencrypted.
+// PlainHTTPError means that a request was not sent, because its credential would have crossed a
+// network unencrypted.
 type PlainHTTPError struct{ Host string }
 
 func (e *PlainHTTPError) Error() string {
@@ -102,13 +103,36 @@ func (t plainHTTPGuard) RoundTrip(req *http.Request) (*http.Response, error) {
 // gets the response. Lists of tags, tokens and most manifests are smaller.
 const maxWhole = 64 << 10
 
-// readWhole reads the whole body of a small response that is not a blob. If the
-// connection breaks while the body is read, readWhole returns an error. retrier then
-// retries the request.
+// readWhole reads the whole body of a small response that is not a blob. If the connection breaks
+// meanwhile, it returns an error, and retrier then retries the request.
 func readWhole(req *http.Request, resp *http.Response) error {
 	if req.Method != http.MethodGet || resp.ContentLength > maxWhole || !wantsJSON(req) && !wantsToken(req) {
 		return nil
 	}
 	_, err := peek(resp, maxWhole+1)
 	return err
+}
+
+// observed is a transport that traces each request and passes a record of it to report.
+type observed struct {
+	next   http.RoundTripper
+	report func(telemetry.RegistryRequest)
+}
+
+func (t observed) RoundTrip(req *http.Request) (*http.Response, error) {
+	start := time.Now()
+	ctx, end := telemetry.Start(req.Context(), "registry request", slog.String("http.request.method", req.Method), slog.String("server.address", req.URL.Host), slog.String("url.path", tracedPath(req)))
+	if ctx != req.Context() {
+		req = req.WithContext(ctx)
+	}
+	resp, err := t.next.RoundTrip(req)
+	sent := telemetry.RegistryRequest{Host: req.URL.Host, Authorized: req.Header.Get("Authorization") != "", Err: err, Took: time.Since(start)}
+	if resp != nil {
+		sent.Status = resp.StatusCode
+	}
+	if t.report != nil {
+		t.report(sent)
+	}
+	end(err, slog.Int("http.response.status_code", sent.Status))
+	return resp, err
 }

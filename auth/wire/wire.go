@@ -26,6 +26,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -49,8 +50,8 @@ type Options struct {
 	// Registries holds the settings of individual registries.
 	Registries map[ociaddr.Registry]Settings
 
-	// PlainHTTP makes the client send requests and credentials over plain HTTP to every
-	// registry that is not on loopback.
+	// PlainHTTP sends requests and credentials over plain HTTP to every registry that is not on
+	// loopback.
 	PlainHTTP bool
 
 	// CAs is a PEM bundle of certificate authorities to trust in addition to the system's, for
@@ -92,8 +93,8 @@ func (o Options) Validate() error {
 }
 
 // Connections holds the transports for all hosts, and what is known about registries. Each
-// registry with settings has a transport of its own. All other hosts share one transport. It
-// is safe for concurrent use.
+// registry with settings has a transport of its own, and all other hosts share one. It is safe
+// for concurrent use.
 type Connections struct {
 	opts   Options
 	byHost map[string]configured
@@ -106,8 +107,8 @@ type Connections struct {
 	lookup  lookupFunc
 }
 
-// configured is the settings of one registry and the transports that apply them. A
-// transport is created when it is first needed.
+// configured is the settings of one registry, and the transports that apply them, each created
+// when it is first needed.
 type configured struct {
 	Settings
 	own      func() http.RoundTripper
@@ -148,9 +149,8 @@ const (
 	keepAlive   = 30 * time.Second
 )
 
-// defaultTransport returns [outgoing.Transport] with timeouts for connecting and for the
-// start of a response. There is no timeout for reading the whole body, because the size
-// of the body is unknown.
+// defaultTransport returns [outgoing.Transport] with timeouts for connecting and for the start
+// of a response. Reading the whole body has none, because its size is unknown.
 func defaultTransport() http.RoundTripper {
 	t := outgoing.Transport()
 	t.DialContext = (&net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}).DialContext
@@ -226,7 +226,7 @@ func (c *Connections) transport(host, behalf string) http.RoundTripper {
 func (c *Connections) ownTransport(host string, s Settings) http.RoundTripper {
 	if s.InsecureSkipVerify {
 		c.opts.Log.Warn("the certificate of the registry is not verified: whoever is in between can read and change everything",
-			slog.String("registry", host), slog.String("insecure_skip_verify", s.Origin))
+			"registry", host, "insecure_skip_verify", s.Origin)
 	}
 	return newGate(c.seen(c.derive(s)), host, s)
 }
@@ -260,8 +260,7 @@ func (c *Connections) derive(s Settings) http.RoundTripper {
 	return t
 }
 
-// router is a transport that sends each request through the transport for the request's
-// host.
+// router is a transport that sends each request through the transport for its host.
 type router struct {
 	conns  *Connections
 	behalf string // the registry for which the requests are sent
@@ -269,4 +268,44 @@ type router struct {
 
 func (r router) RoundTrip(req *http.Request) (*http.Response, error) {
 	return r.conns.transport(req.URL.Host, r.behalf).RoundTrip(req)
+}
+
+const probeTimeout = 5 * time.Second
+
+// schemes caches which loopback registries speak plain HTTP.
+type schemes struct {
+	dial  func(ctx context.Context, network, addr string) (net.Conn, error) // connects and does a TLS handshake
+	known sync.Map                                                          // from ociaddr.Registry to a bool: whether the registry speaks plain HTTP
+}
+
+func newSchemes() *schemes {
+	return &schemes{dial: (&tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}}).DialContext}
+}
+
+// plain reports whether the registry speaks plain HTTP. It starts a TLS handshake, and does
+// not verify the certificate, because it sends no data over the connection. If the handshake is
+// inconclusive, for example because no server listens yet, plain returns false and caches
+// nothing. The caller's next request then fails with a useful error.
+func (s *schemes) plain(ctx context.Context, r ociaddr.Registry) (bool, error) {
+	if plain, ok := s.known.Load(r); ok {
+		return plain.(bool), nil
+	}
+	bounded, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	address := string(r)
+	if _, _, err := net.SplitHostPort(address); err != nil { // there is no port
+		address = net.JoinHostPort(strings.Trim(address, "[]"), "443")
+	}
+	conn, err := s.dial(bounded, "tcp", address)
+	if err == nil {
+		_ = conn.Close()
+	}
+	plain := errors.As(err, new(tls.RecordHeaderError))
+	switch {
+	case plain || err == nil:
+		s.known.Store(r, plain)
+	case ctx.Err() != nil:
+		return false, ctx.Err()
+	}
+	return plain, nil
 }

@@ -54,30 +54,24 @@ type Store interface {
 }
 
 var (
-	// ErrNotServed means that the gateway has no repository for a provider or module. Either no
-	// template matches it, or no matching template can name a repository for it.
+	// ErrNotServed means that no template names a repository for a provider or module.
 	ErrNotServed = errors.New("not served here")
-	// ErrAbsent means that the registry itself has answered that it lacks a repository or
-	// version.
+	// ErrAbsent means that the registry itself has answered that it lacks a repository or version.
 	ErrAbsent = errors.New("not in the registry")
 	// ErrDenied means that the configuration denies a version.
 	ErrDenied = errors.New("denied by configuration")
-	// ErrLost means that the registry lists a version, but lacks the index that its tag
-	// names.
+	// ErrLost means that the registry lists a version, but lacks the index that its tag names.
 	ErrLost = errors.New("the registry lists the version, but does not have it")
 	// ErrBusy means that too many requests to the registry are in flight.
 	ErrBusy = fresh.ErrBusy
 )
 
-// Account describes how the gateway accesses a provider's repository. If the registry is down
-// for one repository, it counts as down for all repositories whose accounts have the same
-// name.
+// Account describes how the gateway accesses a provider's repository. If the registry is down for
+// one repository, it counts as down for all whose accounts have the same name.
 type Account struct {
-	// Repository is the name of the repository. Answers on disk about another repository are
-	// ignored.
+	// Repository is the name of the repository. Answers on disk about another one are ignored.
 	Repository string
-	// Name is the same for all repositories of a registry that are read with the same
-	// credential.
+	// Name is the same for all repositories of a registry that are read with the same credential.
 	Name string
 	// DeniedMeansAbsent means that the registry answers "denied" for absent repositories.
 	DeniedMeansAbsent bool
@@ -90,8 +84,8 @@ type Deny struct {
 	Reason   string              // what clients and people learn, or ""
 }
 
-// FindDeny returns a rule that denies a version of a provider or a module. It prefers a rule with a reason.
-// ok is false if no rule denies the version.
+// FindDeny returns a rule that denies a version of a provider or a module, if there is one. It
+// prefers a rule with a reason.
 func FindDeny(rules []Deny, a subject.Address, v provider.Version) (rule Deny, ok bool) {
 	for _, d := range rules {
 		if !d.Pattern.Covers(a) || d.Versions.String() != "" && !d.Versions.Has(v) {
@@ -111,15 +105,9 @@ type Denial struct {
 	Reason   string             // never ""
 }
 
-// names reports whether a rule is for one subject alone.
-func (d Deny) names(s subject.Address) bool {
-	return d.Pattern.Parts() == len(d.Pattern.Values()) && d.Pattern.Covers(s)
-}
-
-// Denials returns the denials that clients of a listed provider or module learn about, in the order of the
-// rules. A version is in at most one denial. Denials ignores rules without a reason. Beside the
-// versions in i.All, it returns a version that a rule names exactly for this provider, because
-// such a version may have been removed.
+// Denials returns the denials that clients of a listed provider or module learn about, in the order
+// of the rules that have a reason. A version is in at most one denial. Beside the versions in i.All,
+// it returns a version that a rule names exactly for this provider, because it may have been removed.
 func (c *Catalog) Denials(i *Item) (out []Denial) {
 	named := map[provider.Version]bool{}
 	for _, d := range c.opts.Deny {
@@ -131,7 +119,8 @@ func (c *Catalog) Denials(i *Item) (out []Denial) {
 			versions = d.Versions.Matches(versions)
 		}
 		exact, err := provider.ParseVersion(d.Versions.String())
-		if err == nil && d.names(i.about.subject) && !slices.Contains(versions, exact) {
+		namesOne := d.Pattern.Parts() == len(d.Pattern.Values()) // the rule is for this subject alone
+		if err == nil && namesOne && !slices.Contains(versions, exact) {
 			versions = append(versions, exact)
 		}
 		versions = slices.DeleteFunc(versions, func(v provider.Version) bool { return named[v] })
@@ -157,7 +146,6 @@ func (e *DeniedError) Error() string {
 	return withReason(fmt.Sprintf("%s %s: %v", e.Subject, e.Version, ErrDenied), e.Reason)
 }
 
-// Unwrap returns [ErrDenied].
 func (e *DeniedError) Unwrap() error { return ErrDenied }
 
 // Said returns the text that clients get.
@@ -178,25 +166,21 @@ const (
 
 // Options configure a catalog.
 type Options struct {
-	// Repository returns the repository of a provider or a module. An error that wraps
-	// [ErrNotServed] means that the gateway has no repository for it. If Repository is nil, the
-	// gateway has no repository at all.
+	// Repository returns the repository of a provider or a module, or an error that wraps
+	// [ErrNotServed] if there is none. nil means that there are no repositories.
 	Repository func(context.Context, subject.Address) (Store, error)
-	// Account returns the account of the repository. If Account is nil, all repositories have
-	// the zero [Account].
+	// Account returns the account of the repository. nil means the zero [Account] for all.
 	Account func(subject.Address) Account
 	// FreshToken returns a context whose requests use new tokens. The registry's response then
-	// shows what the login is allowed to read now. If FreshToken is nil, "denied" never means
-	// absent.
+	// shows what the login is allowed to read now. nil means that "denied" never means absent.
 	FreshToken func(context.Context) context.Context
 	// Check, if not nil, is called when the index of a version is first read. It returns the
 	// version to be served, or an error that refuses the version. The catalog does not call
 	// Check again for the same index while the version is in memory. The fetcher reads and
 	// caches metadata of at most 4 MiB.
 	Check func(context.Context, artifact.Fetcher, provider.Address, provider.Version, *artifact.Version) (*artifact.Version, error)
-	// Redirect returns the URL to which the registry redirects requests for a package, or ""
-	// if the registry sends the package itself. If Redirect is nil, clients are not
-	// redirected.
+	// Redirect returns the URL to which the registry redirects requests for a package, or "" if
+	// the registry sends it itself. nil means that clients are not redirected.
 	Redirect func(context.Context, subject.Address, ocispec.Descriptor) (string, error)
 	// Origin, if not nil, supplies the versions and packages that the registry lacks.
 	Origin Origin
@@ -211,19 +195,14 @@ type Options struct {
 	StaleIfError time.Duration
 	// Timeout is how long the registry may take for one answer; 0 means 8 s, because clients
 	// wait for 10 s.
-	Timeout time.Duration
-	// Memory is the maximum size in bytes of the cache in memory; 0 means 12 MiB.
-	Memory int64
-	// Directory is the folder for answers that survive a restart. If it is "", no answers
-	// survive.
-	Directory string
+	Timeout   time.Duration
+	Memory    int64  // the maximum size in bytes of the cache in memory; 0 means 12 MiB
+	Directory string // the folder for answers that survive a restart; "" means none
 	// DirectorySize is the maximum size in bytes of Directory; 0 means 512 MiB. The folder can
 	// exceed this size by a tenth. The least recently used files are removed first.
 	DirectorySize int64
-	// Counters counts the answers. It may be nil.
-	Counters *fresh.Counters
-	// Log receives the registry's failures. It may be nil.
-	Log *slog.Logger
+	Counters      *fresh.Counters // counts the answers; may be nil
+	Log           *slog.Logger    // receives the registry's failures; may be nil
 }
 
 // maxFlights is the maximum number of fetches from the registry in flight.
@@ -260,7 +239,7 @@ func New(o Options) (*Catalog, error) {
 	if o.Account == nil {
 		o.Account = func(subject.Address) Account { return Account{} }
 	}
-	c := &Catalog{opts: o, watch: newWatch()}
+	c := &Catalog{opts: o, watch: &watch{accounts: map[string]*observed{}}}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	flights := maxFlights
 	if o.Origin != nil {
@@ -268,8 +247,9 @@ func New(o Options) (*Catalog, error) {
 	}
 	c.cache = fresh.New(fresh.Options[question, *Item]{
 		Key: question.name, Fetch: c.ask, Load: c.load, Size: sizeOf,
-		Superseded: c.isListedSince, Failed: c.failed, LastFailure: c.lastFailure, Follow: telemetry.Follow,
-		Timeout: o.Timeout, Early: true, MaxBytes: o.Memory, MaxFlights: flights, Counters: o.Counters,
+		Superseded: c.isListedSince, Failed: c.failed, Follow: telemetry.Follow,
+		LastFailure: func(q question) time.Time { return c.watch.lastFailure(q.account().Name) },
+		Timeout:     o.Timeout, Early: true, MaxBytes: o.Memory, MaxFlights: flights, Counters: o.Counters,
 	})
 	if o.Directory != "" {
 		var err error
@@ -283,8 +263,8 @@ func New(o Options) (*Catalog, error) {
 
 var _ io.Closer = (*Catalog)(nil)
 
-// Close cancels the requests in flight, and returns once all earlier answers are saved on
-// disk. Later requests fail.
+// Close cancels the requests in flight, and returns once all earlier answers are saved. Later
+// requests fail.
 func (c *Catalog) Close() error {
 	err := c.cache.Close()
 	c.cancel()
@@ -295,8 +275,8 @@ func (c *Catalog) Close() error {
 // sweep shrinks the folder on disk to its maximum size, in the background.
 func (c *Catalog) sweep() { c.sweeps.Go(func() { c.disk.sweep(c.ctx) }) }
 
-// View gives access to the content of a catalog. It shows either the registry alone, or the
-// union of the registry and the origin. Both views share the registry's answers.
+// View gives access to a catalog: to the registry alone, or to the union of the registry and the
+// origin. Both views share the registry's answers.
 type View struct {
 	c     *Catalog
 	union bool
@@ -305,8 +285,7 @@ type View struct {
 // Registry returns the view of the registry alone.
 func (c *Catalog) Registry() View { return View{c, false} }
 
-// Union returns the view of the registry and the origin. Without an origin, it returns the
-// view of the registry.
+// Union returns the view of the registry and the origin, if there is one.
 func (c *Catalog) Union() View { return View{c, c.opts.Origin != nil} }
 
 // get returns the answer to a question. If it returns an item and an error, such as
@@ -342,9 +321,8 @@ func (v View) Examine(ctx context.Context, a subject.Address, of provider.Versio
 	return v.get(ctx, v.versionOf(a, of))
 }
 
-// Newer requests a version from the registry and the origin again. If the index, the evidence
-// or the packages of the version have changed, Newer returns the new item. Otherwise it
-// returns nil. The errors are those of [View.Version].
+// Newer requests a version from the registry and the origin again. It returns the new item, or nil
+// if the index, the evidence and the packages are the same. The errors are those of [View.Version].
 func (v View) Newer(ctx context.Context, of *Item) (*Item, error) {
 	q := v.versionOf(of.Address, of.Version)
 	a, err := v.c.cache.Ask(ctx, v.c.ofRegistry(q))
@@ -362,8 +340,8 @@ func (v View) Newer(ctx context.Context, of *Item) (*Item, error) {
 	return a.Value, nil
 }
 
-// Evidence returns the evidence of a version, or nil if the version has no evidence. The
-// evidence is unverified. The errors are those of [artifact.ReadEvidence].
+// Evidence returns the unverified evidence of a version, or nil if it has none. The errors are
+// those of [artifact.ReadEvidence].
 func (v View) Evidence(ctx context.Context, of *Item) (*artifact.Evidence, error) {
 	if of.Found.Evidence == nil {
 		return nil, nil
@@ -375,8 +353,7 @@ func (v View) Evidence(ctx context.Context, of *Item) (*artifact.Evidence, error
 	return item.evidence, nil
 }
 
-// Metadata returns a fetcher that reads content of at most 4 MiB from the cache or from a
-// provider's repository.
+// Metadata returns a fetcher of content of at most 4 MiB, from the cache or a provider's repository.
 func (v View) Metadata(a provider.Address) artifact.Fetcher { return metadata{v, a} }
 
 type metadata struct {
@@ -384,7 +361,6 @@ type metadata struct {
 	a provider.Address
 }
 
-// Fetch implements [artifact.Fetcher].
 func (m metadata) Fetch(ctx context.Context, desc ocispec.Descriptor) (io.ReadCloser, error) {
 	item, err := m.v.get(ctx, m.v.contentOf(content, m.a, desc))
 	if err != nil {
@@ -413,10 +389,9 @@ func (c *Catalog) StoredPackage(ctx context.Context, a subject.Address, p artifa
 	return stored
 }
 
-// Warm returns the current item in memory for the path of a network mirror's document:
-// HOSTNAME/NAMESPACE/TYPE/index.json or VERSION.json. It returns false if no such item is in
-// memory. It never waits. It marks the item as used, and can start a refresh in the
-// background.
+// Warm returns the current item in memory, if there is one, for the path of a network mirror's
+// document: HOSTNAME/NAMESPACE/TYPE/index.json or VERSION.json. It never waits. It marks the item as
+// used, and can start a refresh in the background.
 func (v View) Warm(path string, now time.Time) (*Item, bool) {
 	a := v.c.cache.Current(v.c.prefix(v.union)+path, now)
 	if a == nil || !subject.TraitsOf(a.Value.about.subject).Origins {
@@ -428,15 +403,15 @@ func (v View) Warm(path string, now time.Time) (*Item, bool) {
 	return a.Value, true
 }
 
-// CacheDocument caches a document of at most size bytes together with the item from which the
-// document was made. [Item.Document] then returns the document.
+// CacheDocument caches a document of at most size bytes with the item from which it was made, for
+// [Item.Document].
 func (c *Catalog) CacheDocument(i *Item, kind Document, value any, size int) {
 	i.documents[kind].Store(&cachedDocument{value, int64(size)})
 	c.cache.Resize(i.about)
 }
 
-// Refresh drops all cached answers about a provider or a module, in memory and on disk. It returns the
-// number of answers that were in memory.
+// Refresh drops all cached answers about a provider or a module, in memory and on disk. It returns
+// how many were in memory.
 func (c *Catalog) Refresh(of subject.Address) int {
 	if c.opts.Origin != nil {
 		c.opts.Origin.Forget(question{subject: of}.provider())
@@ -448,8 +423,7 @@ func (c *Catalog) Refresh(of subject.Address) int {
 	})
 }
 
-// Denied returns a *[DeniedError] if a rule in Options.Deny denies a version of a provider or a module, and nil
-// otherwise.
+// Denied returns a *[DeniedError] if a rule in Options.Deny denies a version, and nil otherwise.
 func (c *Catalog) Denied(a subject.Address, v provider.Version) error {
 	if rule, ok := FindDeny(c.opts.Deny, a, v); ok {
 		return &DeniedError{Subject: a, Version: v, Reason: rule.Reason}
@@ -457,8 +431,8 @@ func (c *Catalog) Denied(a subject.Address, v provider.Version) error {
 	return nil
 }
 
-// DeniedVersions returns the versions of a provider that rules in Options.Deny deny, oldest first.
-// It returns nil if the versions are unknown.
+// DeniedVersions returns the versions of a provider that rules in Options.Deny deny, oldest first,
+// or nil if the versions are unknown.
 func (v View) DeniedVersions(ctx context.Context, a provider.Address) []provider.Version {
 	if !slices.ContainsFunc(v.c.opts.Deny, func(d Deny) bool { return d.Pattern.Covers(a) }) {
 		return nil
@@ -470,8 +444,8 @@ func (v View) DeniedVersions(ctx context.Context, a provider.Address) []provider
 	return slices.DeleteFunc(slices.Clone(item.All()), func(of provider.Version) bool { return v.c.Denied(a, of) == nil })
 }
 
-// Confirmed returns when the registry last confirmed the list of the versions of a provider or a module, or
-// the zero time if the list is not in memory.
+// Confirmed returns when the registry last confirmed the list of versions, or the zero time if the
+// list is not in memory.
 func (v View) Confirmed(of subject.Address) time.Time {
 	if last := v.c.cache.Last(v.question(listing, of)); last != nil {
 		return last.At
@@ -506,8 +480,7 @@ func (c *Catalog) Size() (s Size) {
 	return s
 }
 
-// CanServeStale reports whether at least one answer could be served if the registry failed
-// now.
+// CanServeStale reports whether at least one answer could be served if the registry failed now.
 func (c *Catalog) CanServeStale() bool {
 	now := time.Now()
 	if c.disk != nil && c.disk.hasRecord(now.Add(-c.opts.StaleIfError)) {

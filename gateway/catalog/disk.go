@@ -31,10 +31,10 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// disk caches good answers in a folder. Each provider and each module has a folder below that folder. It
-// contains a record of the provider's list of tags, a record of each version's index, a record of
-// the summary, and content named by its digest. A file is written under a temporary name and renamed. Each file
-// is checked whenever it is read. If a crash has damaged a file, the file counts as absent.
+// disk caches good answers in a folder, with a folder in it for each provider and each module. That
+// has a record of the list of tags, a record of each version's index, a record of the summary, and
+// content named by its digest. A file is written under a temporary name and renamed. It is checked
+// whenever it is read, and counts as absent if a crash has damaged it.
 //
 //	ab/cdef0123.../list          record
 //	               3.2.4         record
@@ -52,8 +52,7 @@ type disk struct {
 	warned  atomic.Bool
 }
 
-// record is the JSON of an answer on disk. The file begins with a line that holds the SHA-256
-// of the JSON in hexadecimal.
+// record is the JSON of an answer on disk, below a line with its SHA-256 in hexadecimal.
 type record struct {
 	Provider  string             `json:"provider"` // the result of pathOf
 	Version   provider.Version   `json:"version,omitzero"`
@@ -63,20 +62,17 @@ type record struct {
 	Versions  []provider.Version `json:"versions,omitempty"`
 	LeadingV  []provider.Version `json:"leading_v,omitempty"` // see tagList
 	Tag       ociaddr.Tag        `json:"tag,omitempty"`       // of a module's version
-	// Missing lists the manifests that the index names and that the registry lacked.
-	Missing []digest.Digest `json:"missing,omitempty"`
+	Missing   []digest.Digest    `json:"missing,omitempty"`   // manifests that the index names and the registry lacked
 }
 
 const (
 	listName      = "list"
 	summaryName   = "summary"
 	contentPrefix = "sha256-"
-	// maxRecord is the maximum size in bytes of a record.
-	maxRecord = 16 << 20
+	maxRecord     = 16 << 20 // the maximum size in bytes of a record
 )
 
-// recordLimits limit the JSON of a record. Besides the two lists of versions, a record
-// has about 20 values.
+// recordLimits limit the JSON of a record, which has about 20 values besides two lists of versions.
 var recordLimits = document.Limits{Bytes: maxRecord, Values: 2*maxVersions + 100, Elements: maxVersions}
 
 func openDisk(dir string, limit int64, account func(subject.Address) Account, log *slog.Logger) (*disk, error) {
@@ -86,8 +82,8 @@ func openDisk(dir string, limit int64, account func(subject.Address) Account, lo
 	return &disk{dir: dir, limit: limit, account: account, log: log}, nil
 }
 
-// folder returns the path of the folder for a provider or module. If its repository changes,
-// the path changes, so that answers about another repository are not found.
+// folder returns the path of the folder for a provider or module. It depends on the repository, so
+// that answers about another one are not found.
 func (d *disk) folder(of subject.Address) string {
 	name := pathOf(of)
 	if repository := d.account(of).Repository; repository != "" {
@@ -105,8 +101,7 @@ func contentName(dgst digest.Digest) (string, bool) {
 	return contentPrefix + dgst.Encoded(), true
 }
 
-// content returns the content of a digest. The result is false if the content is not on disk or
-// is damaged.
+// content returns the content of a digest, or false if it is not on disk or is damaged.
 func (d *disk) content(of subject.Address, dgst digest.Digest) ([]byte, bool) {
 	name, ok := contentName(dgst)
 	if !ok {
@@ -118,11 +113,10 @@ func (d *disk) content(of subject.Address, dgst digest.Digest) ([]byte, bool) {
 	return data, ok && digest.FromBytes(data) == dgst
 }
 
-// touch marks a file as used now. A sweep removes the least recently used files first.
+// touch marks a file as used now.
 func touch(file string) { _ = os.Chtimes(file, time.Time{}, time.Now()) }
 
-// read returns the content of a file. The result is false if the file cannot be read or is
-// larger than limit bytes.
+// read returns the content of a file, or false if it cannot be read or exceeds limit bytes.
 func (d *disk) read(name string, limit int64) ([]byte, bool) {
 	f, err := os.Open(name)
 	if err != nil {
@@ -136,9 +130,8 @@ func (d *disk) read(name string, limit int64) ([]byte, bool) {
 	return data, err == nil && int64(len(data)) <= limit
 }
 
-// record returns the record in a file. The result is false if there is no such file, or if the
-// record is damaged. The versions are sorted again, because another release of ocibridge may have
-// written them in another order.
+// record returns the record in a file, or false if it is absent or damaged. It sorts the versions
+// again, because another release of ocibridge may have written them in another order.
 func (d *disk) record(file string) (r record, ok bool) {
 	data, ok := d.read(file, maxRecord)
 	sum, body, _ := bytes.Cut(data, []byte("\n"))
@@ -163,7 +156,7 @@ func (d *disk) putRecord(of subject.Address, name string, r record) error {
 	return d.put(of, name, append(fmt.Appendf(nil, "%x\n", sha256.Sum256(body)), body...))
 }
 
-// put writes a file of a provider or module. If it fails, the earlier file with this name is unchanged.
+// put writes a file of a provider or module, in one step.
 func (d *disk) put(of subject.Address, name string, data []byte) error {
 	if err := privatefolder.Write(filepath.Join(d.folder(of), name), data); err != nil {
 		return err
@@ -182,8 +175,7 @@ func (d *disk) drop(of subject.Address) {
 	}
 }
 
-// warn logs the first error that concerns the folder, and ignores later errors. The catalog
-// continues without the file that it could not use.
+// warn logs the first error that concerns the folder. The catalog continues without the file.
 func (d *disk) warn(err error) {
 	if !d.warned.Swap(true) {
 		d.log.Warn("the catalog cannot be kept on disk as it should; it goes on in memory", "err", err)
@@ -201,9 +193,9 @@ func (d *disk) sweep(ctx context.Context) {
 	}
 }
 
-// clean counts the bytes on disk. If they exceed the maximum size of the folder, it removes the
-// least recently used files. It keeps no list of the files in memory, because there may be many.
-// Instead, it first adds up the sizes of the files by the hour of their last use.
+// clean counts the bytes on disk. If they exceed the maximum size, it removes the least recently
+// used files. It keeps no list of the files in memory, because there may be many, but adds up their
+// sizes by the hour of their last use.
 func (d *disk) clean(ctx context.Context) {
 	total, byHour := int64(0), map[int64]int64{}
 	d.walk(ctx, func(_ string, size, hour int64) {
@@ -247,8 +239,7 @@ func (d *disk) walk(ctx context.Context, f func(name string, size, hour int64)) 
 			_ = os.Remove(name) // the process that was writing the file has died
 			return nil
 		}
-		// If the clock was wrong, a file's time may be in the future. Such a file counts as just
-		// used.
+		// A file whose time is in the future, because the clock was wrong, counts as just used.
 		f(name, info.Size()+fileOverhead, min(info.ModTime().Unix(), time.Now().Unix())/3600)
 		return nil
 	})
@@ -260,8 +251,8 @@ func (d *disk) walk(ctx context.Context, f func(name string, size, hour int64)) 
 // maxRecordsRead is the maximum number of records that hasRecord reads.
 const maxRecordsRead = 256
 
-// hasRecord reports whether the registry has confirmed any record on disk after the given time.
-// It does not mark the records as used.
+// hasRecord reports whether the registry has confirmed any record on disk after the given time. It
+// does not mark records as used.
 func (d *disk) hasRecord(since time.Time) (found bool) {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()

@@ -51,10 +51,9 @@ func (c *Catalog) ask(ctx context.Context, q question, last *answer) (answer, er
 	return a, nil
 }
 
-// fetch asks the registry. If the registry fails, fetch records the failure in up. Otherwise,
-// an error is part of the registry's answer: [ErrAbsent], [ErrNotServed], or the reason why
-// the version is refused. fetch always returns an item. If nothing has changed, this is the
-// item of the last answer.
+// fetch asks the registry. It records a failure of the registry in up. Any other error is part of
+// the answer: [ErrAbsent], [ErrNotServed], or the reason why the version is refused. fetch always
+// returns an item, which is that of the last answer if nothing has changed.
 func (c *Catalog) fetch(ctx context.Context, up *upstream) (*Item, error) {
 	item := newItem(up.question)
 	var err error
@@ -86,8 +85,7 @@ func (c *Catalog) fetchListing(ctx context.Context, up *upstream, item *Item) (*
 		etag = before.Value.tags.etag
 	}
 	tags, err := listTags(ctx, up.store, up.subject, etag)
-	// A stale answer shows that the repository existed. While there is a stale answer, a
-	// denial therefore does not mean that the repository is absent.
+	// A stale answer shows that the repository existed, so that a denial does not mean its absence.
 	mayBeAbsent := c.mayMeanAbsent(account, err) && up.last.Stale(time.Now()) == nil
 	if mayBeAbsent {
 		// The token may have been issued before the repository was created.
@@ -133,10 +131,9 @@ func (c *Catalog) list(item *Item, tags tagList) {
 // errUnchanged means that a list of tags still has the given ETag.
 var errUnchanged = errors.New("not modified")
 
-// listTags returns the versions in a repository, and the list's ETag. The error
-// wraps [ErrAbsent] if the registry has no versions. It is errUnchanged if the list still has
-// the given ETag. If the given ETag is "", the request is not conditional. Any other error
-// means that the registry failed.
+// listTags returns the versions in a repository, and the list's ETag. The error wraps [ErrAbsent]
+// if the registry has no versions, and is errUnchanged if the list still has the given ETag, unless
+// that is "". Any other error means that the registry failed.
 func listTags(ctx context.Context, store Store, of subject.Address, etag string) (tagList, error) {
 	cond := &condition{ifNoneMatch: etag}
 	counted := &pageCounter{TagLister: store, cond: cond}
@@ -165,10 +162,9 @@ func listTags(ctx context.Context, store Store, of subject.Address, etag string)
 	return out, nil
 }
 
-// pageUnit is a common divisor of all registries' page sizes, such as 10, 50, 100 and 1000
-// tags. A list whose length is no multiple of pageUnit does not fill its last page. A full
-// page does not change when another page is added after it, so its ETag does not show whether
-// it is still the last page.
+// pageUnit is a common divisor of all registries' page sizes, such as 10, 50, 100 and 1000 tags. A
+// list whose length is a multiple of it may fill its last page. The ETag of a full page does not
+// show whether it is still the last one.
 const pageUnit = 5
 
 // errNoTags means that a response contains no list of tags, not even an empty list.
@@ -183,7 +179,6 @@ type pageCounter struct {
 	tags  int
 }
 
-// Tags implements [artifact.TagLister].
 func (p *pageCounter) Tags(ctx context.Context, last string, fn func([]string) error) error {
 	return p.TagLister.Tags(ctx, last, func(page []string) error {
 		if page == nil && !p.cond.nullTags {
@@ -254,8 +249,8 @@ func (c *Catalog) check(ctx context.Context, up *upstream, item *Item) error {
 	return nil
 }
 
-// readVersion reads a version from the registry. Its error is part of the registry's answer,
-// or it is the failure that readVersion has recorded in up.
+// readVersion reads a version from the registry. Its error is part of the answer, or the failure
+// that it has recorded in up.
 func (c *Catalog) readVersion(ctx context.Context, up *upstream, tag ociaddr.Tag) (*artifact.Version, error) {
 	found, err := artifact.ReadTagged(ctx, up, up.subject, up.version, tag)
 	if errors.Is(err, errdef.ErrNotFound) && up.failure == nil {
@@ -291,8 +286,7 @@ func (c *Catalog) readVersion(ctx context.Context, up *upstream, tag ociaddr.Tag
 	return found, nil
 }
 
-// isSame reports whether the last answer has the same index as found, and lacks the same
-// packages.
+// isSame reports whether the last answer has the index of found, and lacks the same packages.
 func isSame(a *answer, found *artifact.Version) bool {
 	return a != nil && a.Err == nil && a.Value.Found.Index.Digest == found.Index.Digest && slices.Equal(a.Value.Found.Missing, found.Missing)
 }
@@ -300,21 +294,13 @@ func isSame(a *answer, found *artifact.Version) bool {
 // refusal is the error of a version that [Options].Check has refused.
 type refusal struct {
 	index digest.Digest // the refused index, or "" if the decision may change
-	err   error
+	error
 }
 
-func (r *refusal) Error() string { return r.err.Error() }
+func (r *refusal) Unwrap() error { return r.error }
 
-func (r *refusal) Unwrap() error { return r.err }
-
-func asRefusal(err error) (r *refusal, ok bool) {
-	ok = errors.As(err, &r)
-	return r, ok
-}
-
-// indexOf returns the digest of an answer's index if the decision about that index is final,
-// or else "". The decision is not final if the version may be accepted later, or if missing
-// manifests may still arrive.
+// indexOf returns the digest of an answer's index if the decision about it is final, or else "". It
+// is not final if the version may be accepted later, or if missing manifests may still arrive.
 func indexOf(a *answer) digest.Digest {
 	switch {
 	case a == nil, a.Err == nil && len(a.Value.Found.Missing) > 0:
@@ -322,29 +308,26 @@ func indexOf(a *answer) digest.Digest {
 	case a.Err == nil:
 		return a.Value.Found.Index.Digest
 	}
-	if refused, ok := asRefusal(a.Err); ok {
+	if refused, ok := errors.AsType[*refusal](a.Err); ok {
 		return refused.index
 	}
 	return ""
 }
 
-// resolvesTo sends a HEAD request to find out whether a tag still names the given
-// manifest. It returns an error only if the registry does not respond. Because not all
-// registries respond to HEAD requests correctly, any other failure counts as a different
-// manifest, and the caller's GET request decides.
+// resolvesTo sends a HEAD request to find out whether a tag still names the given manifest. It
+// returns an error only if the registry does not respond. Some registries respond to HEAD requests
+// incorrectly, so any other failure counts as a different manifest, and the caller's GET decides.
 func resolvesTo(ctx context.Context, store Store, tag ociaddr.Tag, manifest digest.Digest) (bool, error) {
 	desc, err := store.Resolve(ctx, string(tag))
-	var response *errcode.ErrorResponse
-	if err != nil && (ctx.Err() != nil || isNetwork(err) && !errors.As(err, &response)) {
+	if err != nil && (ctx.Err() != nil || isNetwork(err) && !errors.As(err, new(*errcode.ErrorResponse))) {
 		return false, err
 	}
 	return err == nil && desc.Digest == manifest, nil
 }
 
 // confirmAbsent returns [ErrAbsent] if the list of tags also lacks the version. Otherwise it
-// records a failure in up. A status of 404 for the manifest does not prove that the version
-// is absent. It may come from a proxy, and oras-go drops the response body, which would show
-// this. Besides, a version that index.json lists must not be reported as absent.
+// records a failure in up. A 404 for the manifest does not prove that the version is absent: it may
+// come from a proxy, whose body oras-go drops. Besides, a listed version must not be reported as absent.
 func (c *Catalog) confirmAbsent(ctx context.Context, up *upstream, missing error) error {
 	list := c.cache.Last(c.Registry().question(listing, up.subject))
 	if !list.Current(time.Now()) || isTagged(list, up.version) {
@@ -364,9 +347,9 @@ func (c *Catalog) confirmAbsent(ctx context.Context, up *upstream, missing error
 	return fmt.Errorf("%w: %v", ErrAbsent, missing)
 }
 
-// isListedSince implements [fresh.Options].Superseded. It reports whether an answer says that
-// a version is absent, although the cached list of versions now contains that version. The
-// list takes precedence, so that clients do not get contradictory answers.
+// isListedSince implements [fresh.Options].Superseded. It reports whether an answer says that a
+// version is absent, although the cached list now has it. The list takes precedence, so that clients
+// do not get contradictory answers.
 func (c *Catalog) isListedSince(q question, a *answer) bool {
 	if q.kind != version || !errors.Is(a.Err, ErrAbsent) {
 		return false

@@ -17,9 +17,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/base/subject"
 )
 
-// failed implements [fresh.Options].Failed. It logs the failure if a stale answer is
-// served. If the whole registry fails, it also records the failure for all repositories of
-// the account.
+// failed implements [fresh.Options].Failed. It logs the failure if a stale answer is served, and
+// records a failure of the whole registry for all repositories of the account.
 func (c *Catalog) failed(ctx context.Context, q question, stale *answer, again bool, err error) {
 	level := slog.LevelWarn
 	if again {
@@ -35,17 +34,10 @@ func (c *Catalog) failed(ctx context.Context, q question, stale *answer, again b
 	}
 }
 
-// lastFailure returns when the registry last failed for the account of a question, or the
-// zero time if the registry has answered since.
-func (c *Catalog) lastFailure(q question) time.Time {
-	return c.watch.lastFailure(q.account().Name)
-}
-
 // witnesses is the number of existing repositories that are remembered for each account.
 const witnesses = 4
 
-// watch remembers, for each account, when the registry last failed and a few
-// repositories that are known to exist.
+// watch remembers, for each account, when the registry last failed, and some existing repositories.
 type watch struct {
 	mu       sync.Mutex
 	accounts map[string]*observed
@@ -55,8 +47,6 @@ type observed struct {
 	failed time.Time // when the registry last failed; zero: it has answered since
 	exist  []subject.Address
 }
-
-func newWatch() *watch { return &watch{accounts: map[string]*observed{}} }
 
 // account returns the entry of an account. It is called with mu held.
 func (w *watch) account(name string) *observed {
@@ -68,9 +58,8 @@ func (w *watch) account(name string) *observed {
 	return o
 }
 
-// answered records that a registry answered a question about a provider or module. Exists means that,
-// according to the answer, its repository exists. Absent means that, according
-// to the answer, the repository does not exist.
+// answered records that a registry answered a question about a provider or module, and whether its
+// repository exists or is absent according to the answer.
 func (w *watch) answered(account string, of subject.Address, exists, absent bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -97,8 +86,7 @@ func (w *watch) lastFailure(account string) time.Time {
 	return w.account(account).failed
 }
 
-// witnessesFor returns the other providers and modules of an account whose repositories are known to
-// exist.
+// witnessesFor returns the other subjects of an account whose repositories are known to exist.
 func (w *watch) witnessesFor(account string, of subject.Address) []subject.Address {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -128,12 +116,8 @@ func noRepository(err error) bool {
 		!slices.ContainsFunc(answer.Errors, func(e errcode.Error) bool { return !slices.Contains(absentCodes, e.Code) })
 }
 
-// absentCodes are the error codes for an absent repository. Harbor sends NOT_FOUND. The
-// specification defines the other codes.
-var absentCodes = []string{
-	errcode.ErrorCodeNameUnknown, errcode.ErrorCodeNameInvalid, errcode.ErrorCodeManifestUnknown,
-	"NOT_FOUND",
-}
+// absentCodes are the error codes for an absent repository: those of the specification, and Harbor's.
+var absentCodes = []string{errcode.ErrorCodeNameUnknown, errcode.ErrorCodeNameInvalid, errcode.ErrorCodeManifestUnknown, "NOT_FOUND"}
 
 func deniedCode(e errcode.Error) bool {
 	return e.Code == errcode.ErrorCodeUnauthorized || e.Code == errcode.ErrorCodeDenied
@@ -159,10 +143,9 @@ func (c *Catalog) mayMeanAbsent(account Account, err error) bool {
 	return account.DeniedMeansAbsent && c.opts.FreshToken != nil && saysDenied(err)
 }
 
-// deniedIsAbsent reports whether a denial means that the repository is absent. It does if
-// two conditions hold. The registry denies access to absent repositories. The registry also
-// lists another repository if the same credential is used with a new token, so the
-// credential is still valid.
+// deniedIsAbsent reports whether a denial means that the repository is absent. It does if the
+// registry denies access to absent repositories, and lists another repository for a new token of
+// the same credential, which is therefore still valid.
 func (c *Catalog) deniedIsAbsent(ctx context.Context, account Account, of subject.Address, err error) bool {
 	if !c.mayMeanAbsent(account, err) {
 		return false

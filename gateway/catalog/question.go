@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -72,15 +73,14 @@ func (v View) contentOf(k kind, of subject.Address, desc ocispec.Descriptor) que
 	return q
 }
 
-// ofRegistry returns the same question to the registry alone.
+// ofRegistry asks the registry alone.
 func (c *Catalog) ofRegistry(q question) question {
 	q.union, q.prefix = false, c.prefix(false)
 	return q
 }
 
-// name is the name under which the answer is cached. For a listing or a version, it is the
-// prefix and the path of the mirror's document, so that a request finds the answer by its
-// path alone.
+// name is the name under which the answer is cached. For a listing or a version, it is the prefix
+// and the path of the mirror's document, so that a request finds the answer by its path.
 func (q question) name() string {
 	switch q.kind {
 	case listing:
@@ -95,15 +95,13 @@ func (q question) name() string {
 	return q.prefix + pathOf(q.subject) + "@" + string(q.desc.Digest)
 }
 
-// registryPrefix is the prefix of the registry's answers if there is also an origin. The
-// answers of the union are requested more often, and have no prefix.
-const registryPrefix = "registry:"
-
+// prefix returns the prefix of the registry's answers if there is also an origin. The answers of the
+// union, which are requested more often, have none.
 func (c *Catalog) prefix(union bool) string {
 	if union || c.opts.Origin == nil {
 		return ""
 	}
-	return registryPrefix
+	return "registry:"
 }
 
 // span begins the span of a question to the registry.
@@ -115,8 +113,7 @@ func (q question) span(ctx context.Context) (context.Context, telemetry.End) {
 // provider is absent, is not served, or is refused.
 type answer = fresh.Answer[*Item]
 
-// newAnswer returns the answer for an item and an error. It sets how long the answer is
-// current, and how long it can be served stale.
+// newAnswer returns an answer, and sets how long it is current and can be served stale.
 func (c *Catalog) newAnswer(item *Item, err error) answer {
 	a := answer{Value: item, Err: err, TTL: c.opts.TagTTL, StaleFor: c.opts.StaleIfError}
 	if k := item.about.kind; err == nil && (k == evidence || k == content) {
@@ -134,11 +131,9 @@ type Item struct {
 	Version provider.Version
 	// Versions lists the versions of the provider or module, oldest first. Callers must not change it.
 	Versions []provider.Version
-	// Warnings are the origin's warnings to the provider's users. Callers must not change
-	// them.
+	// Warnings are the origin's warnings to the provider's users. Callers must not change them.
 	Warnings []string
-	// Found is the content of a version; nil in a list of versions. Callers must not change
-	// it.
+	// Found is the content of a version; nil in a list of versions. Callers must not change it.
 	Found *artifact.Version
 
 	about    question
@@ -149,15 +144,12 @@ type Item struct {
 	offers   []Offer // the versions that the origin offers, oldest first
 	summary  artifact.Summary
 	state    ocispec.Descriptor // the manifest that summary was read from
-	// read is the version as it was read, before Options.Check has decided about it.
-	read *artifact.Version
+	read     *artifact.Version  // the version as it was read, before Options.Check has decided about it
 	// stored is the registry's version, to which the origin has added packages. It is set only
 	// in an item of the union, and only if the registry has the version.
 	stored *artifact.Version
 
-	// savedAt is the time in the item's record on disk, in Unix nanoseconds. It is 0 if there
-	// is no record.
-	savedAt   atomic.Int64
+	savedAt   atomic.Int64 // the time in the item's record on disk, in Unix nanoseconds; 0 if there is none
 	documents [documentKinds]atomic.Pointer[cachedDocument]
 }
 
@@ -192,18 +184,15 @@ func (i *Item) Document(kind Document) any {
 
 // shorten returns a short form of an error that is part of an answer.
 func shorten(err error) error {
-	if _, ok := asRefusal(err); ok {
+	if _, ok := errors.AsType[*refusal](err); ok {
 		return err // a refusal is short already
 	}
 	return artifact.Brief(err, ErrAbsent, ErrNotServed)
 }
 
 const (
-	// errorOverhead is roughly the size of an error without its text, in bytes.
-	errorOverhead = 256
-	// wrappings is roughly how often the text of an error is in memory, because each error that
-	// wraps another error repeats the text of that error.
-	wrappings = 4
+	errorOverhead = 256 // roughly the size of an error without its text, in bytes
+	wrappings     = 4   // roughly how often the text of an error is in memory, because each error that wraps it repeats it
 )
 
 // sizeOf returns roughly the memory of an answer, in bytes.
@@ -215,14 +204,11 @@ func sizeOf(q question, i *Item, err error) int64 {
 	if err != nil {
 		n = errorOverhead + wrappings*int64(len(err.Error())+len(hint.Of(err)))
 	}
-	if i == nil {
-		return n
+	if i != nil {
+		n += i.size()
 	}
-	return n + i.size()
+	return n
 }
-
-// versionSize is roughly the memory of a listed version, in bytes.
-func versionSize(v provider.Version) int64 { return 72 + int64(len(v.String())) }
 
 // size is roughly the memory of an item, in bytes.
 func (i *Item) size() int64 {
@@ -231,7 +217,7 @@ func (i *Item) size() int64 {
 		n += 32 + int64(len(w))
 	}
 	for _, v := range i.tags.versions {
-		n += versionSize(v)
+		n += 72 + int64(len(v.String()))
 	}
 	n += 72 * int64(len(i.tags.leadingV))
 	if len(i.Versions) != len(i.tags.versions) {

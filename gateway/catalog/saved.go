@@ -31,12 +31,9 @@ func (q question) recordName() string {
 	return ""
 }
 
-// save writes an answer of the registry to disk, unless a later answer differs. It writes an
-// unchanged answer again only when the time in its record is outdated.
+// save writes an answer of the registry to disk, unless a later answer differs, whose own fetch
+// saves it. It writes an unchanged answer again only when the time in its record is outdated.
 func (c *Catalog) save(up *upstream, item *Item, err error, latest *answer) {
-	// If the latest answer has another result, its own fetch saves that result. If the
-	// latest answer has the same item, it only confirms the item, and this call saves the
-	// item.
 	if latest == nil || latest.Value != item || latest.Err != err {
 		return
 	}
@@ -66,15 +63,14 @@ func (c *Catalog) save(up *upstream, item *Item, err error, latest *answer) {
 	}
 }
 
-// isOutdated reports whether the time in an item's record is so old that the record must be
-// written again, even if nothing else has changed.
+// isOutdated reports whether the time in an item's record is so old that it must be written again.
 func (c *Catalog) isOutdated(i *Item, now time.Time) bool {
 	return now.Sub(time.Unix(0, i.savedAt.Load())) >= c.opts.StaleIfError/24
 }
 
-// isSaved reports whether an answer that was saved is still on disk. Another gateway that
-// shares the folder may have removed its files. If the record is outdated, isSaved also
-// checks that the answer's content is on disk, and marks the content as used.
+// isSaved reports whether an answer that was saved is still on disk. Another gateway that shares
+// the folder may have removed its files. If the record is outdated, isSaved also checks the
+// content, and marks it as used.
 func (c *Catalog) isSaved(last *answer) bool {
 	if last == nil || last.Err != nil || last.Value.savedAt.Load() == 0 {
 		return true
@@ -99,9 +95,8 @@ func (c *Catalog) isSaved(last *answer) bool {
 	return true
 }
 
-// write writes the content that this fetch has read, and then the record that names the
-// content. It returns errNotSaved if other content that the record names is not on disk,
-// because another fetch has not written that content yet.
+// write writes the content that this fetch has read, and then the record that names it. It returns
+// errNotSaved if other content of the record, from another fetch, is not yet on disk.
 func (c *Catalog) write(up *upstream, item *Item, at time.Time) error {
 	for dgst, data := range up.read {
 		file, ok := contentName(dgst)
@@ -117,10 +112,8 @@ func (c *Catalog) write(up *upstream, item *Item, at time.Time) error {
 		return nil
 	}
 	for _, part := range item.parts {
-		if _, ok := up.read[part]; ok {
-			continue
-		}
-		if file, ok := contentName(part); ok {
+		_, written := up.read[part]
+		if file, ok := contentName(part); ok && !written {
 			if _, err := os.Stat(filepath.Join(c.disk.folder(up.subject), file)); err != nil {
 				return errNotSaved
 			}
@@ -129,8 +122,7 @@ func (c *Catalog) write(up *upstream, item *Item, at time.Time) error {
 	return c.disk.putRecord(up.subject, name, newRecord(item, at))
 }
 
-// newRecord returns the record of an item. The time at is when the registry last confirmed
-// the item.
+// newRecord returns the record of an item that the registry last confirmed at the time at.
 func newRecord(item *Item, at time.Time) record {
 	r := record{Provider: pathOf(item.about.subject), Version: item.Version, Confirmed: at, ETag: item.tags.etag, Versions: item.tags.versions, LeadingV: item.tags.leadingV}
 	if found := item.Found; found != nil {
@@ -146,14 +138,13 @@ func newRecord(item *Item, at time.Time) record {
 	return r
 }
 
-// load implements [fresh.Options].Load. It returns the answer to a question from disk. The
-// result is false if the answer is not on disk, is damaged, or is too old to be served.
+// load implements [fresh.Options].Load. It returns the answer to a question from disk, or false if
+// the answer is not on disk, is damaged, or is too old to be served.
 func (c *Catalog) load(q question) (answer, bool) {
 	if c.disk == nil || q.union {
 		return answer{}, false // the origin saves its own answers
 	}
-	up := &upstream{c: c, question: q}
-	item, at, err := c.read(up)
+	item, at, err := c.read(&upstream{c: c, question: q})
 	if err != nil {
 		return answer{}, false
 	}
@@ -210,7 +201,6 @@ type savedIndex struct {
 	missing []digest.Digest // the manifests that the registry lacked
 }
 
-// Fetch implements [artifact.Fetcher].
 func (s savedIndex) Fetch(ctx context.Context, desc ocispec.Descriptor) (io.ReadCloser, error) {
 	body, err := s.upstream.Fetch(ctx, desc)
 	if errors.Is(err, errOffline) && slices.Contains(s.missing, desc.Digest) {
@@ -219,7 +209,6 @@ func (s savedIndex) Fetch(ctx context.Context, desc ocispec.Descriptor) (io.Read
 	return body, err
 }
 
-// FetchReference implements [artifact.ReferenceFetcher].
 func (s savedIndex) FetchReference(ctx context.Context, _ string) (ocispec.Descriptor, io.ReadCloser, error) {
 	body, err := s.Fetch(ctx, s.index)
 	return s.index, body, err

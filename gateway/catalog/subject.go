@@ -17,7 +17,7 @@ import (
 // pathOf returns the subject's path in the names of answers and in records.
 func pathOf(s subject.Address) string { return subject.TraitsOf(s).Prefix + s.Path() }
 
-// provider returns the provider that the question is about, or the zero value if it is about a module.
+// provider returns the question's provider, or the zero value if it is about a module.
 func (q question) provider() provider.Address {
 	a, _ := q.subject.(provider.Address)
 	return a
@@ -30,7 +30,7 @@ type tagList struct {
 	etag     string             // "": the registry sent none
 }
 
-// versionsIn returns the versions that the tags of a subject's repository name, in no particular order, and without an ETag.
+// versionsIn returns the versions that the tags of a repository name, in no particular order.
 func versionsIn(tags []ociaddr.Tag, of subject.Address) (out tagList) {
 	for v, t := range ociaddr.TagsOf(of, tags) {
 		out.versions = append(out.versions, v)

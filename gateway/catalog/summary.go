@@ -17,21 +17,19 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// minSummarized is the number of versions from which a summary saves requests.
-const minSummarized = 2
-
-// summaryTimeout is how long a listing waits for a summary before it reads the versions.
-const summaryTimeout = 2 * time.Second
+const (
+	minSummarized  = 2               // the number of versions from which a summary saves requests
+	summaryTimeout = 2 * time.Second // how long a listing waits for a summary before it reads the versions
+)
 
 // Summary describes versions in a list without reading them. The descriptions come from the
 // summary in the repository's state, and can be wrong. Therefore they may decide only how a
 // version is listed.
 //
-// The result lacks all versions whose answers are in memory, because these answers are more
-// reliable. It also lacks the versions that the summary lacks. In the view of the union, each
-// description has the platforms of the registry and of the origin. The result then lacks
-// versions that the origin may describe better. If there is no usable summary, the result is
-// empty.
+// The result lacks the versions whose answers are in memory, because these are more reliable, and
+// those that the summary lacks. In the view of the union, each description has the platforms of the
+// registry and of the origin, and versions that the origin may describe better are left out.
+// Without a usable summary, the result is empty.
 func (v View) Summary(ctx context.Context, list *Item) artifact.Summary {
 	unread := v.unread(list)
 	if len(unread) < minSummarized {
@@ -39,7 +37,7 @@ func (v View) Summary(ctx context.Context, list *Item) artifact.Summary {
 	}
 	within, cancel := context.WithTimeout(ctx, summaryTimeout)
 	defer cancel()
-	item, err := v.get(within, v.summaryOf(list.Address))
+	item, err := v.get(within, v.c.Registry().question(summary, list.Address))
 	if err != nil {
 		v.c.opts.Log.DebugContext(ctx, "versions are listed without a summary", "provider", list.Address.String(), "err", hint.Brief(err))
 		return nil
@@ -70,9 +68,8 @@ func (v View) unread(list *Item) []provider.Version {
 	return out
 }
 
-// withOffer adds the origin's platforms to the description of a stored version. The result is
-// false if the origin's platforms are unknown, or if its signature may replace the stored
-// verdict.
+// withOffer adds the origin's platforms to the description of a stored version. It returns false if
+// they are unknown, or if the origin's signature may replace the stored verdict.
 func withOffer(stored artifact.VersionSummary, offer Offer) (artifact.VersionSummary, bool) {
 	if offer.Platforms == nil || !stored.Signed() {
 		return stored, false
@@ -86,16 +83,8 @@ func withOffer(stored artifact.VersionSummary, offer Offer) (artifact.VersionSum
 	return stored, true
 }
 
-// summaryOf returns the question for the summary of a provider's versions. The answer comes
-// from the registry alone.
-func (v View) summaryOf(a provider.Address) question {
-	v.union = false
-	return v.question(summary, a)
-}
-
-// fetchSummary reads the summary in a repository's state. The answer is [ErrAbsent] if there
-// is no state, or if the registry refuses to show it. It is another error if the state or the
-// summary is invalid.
+// fetchSummary reads the summary in a repository's state. The answer is [ErrAbsent] if there is no
+// state, or if the registry refuses to show it, and another error if it is invalid.
 func (c *Catalog) fetchSummary(ctx context.Context, up *upstream, item *Item) (*Item, error) {
 	if before := up.before; before != nil && before.Err == nil {
 		same, err := resolvesTo(ctx, up.store, ociaddr.StateTag, before.Value.state.Digest)
@@ -120,12 +109,11 @@ func (c *Catalog) fetchSummary(ctx context.Context, up *upstream, item *Item) (*
 	return item, err
 }
 
-// refusesState reports whether err means that the registry has no state, or does not show it.
-// For example, a policy of the registry hides artifacts that no scanner has examined. Such a
-// refusal says nothing about the versions, so it must not count as a failure of the registry.
+// refusesState reports whether err means that the registry has no state, or does not show it, for
+// example because of a policy about artifacts that no scanner has examined. Such a refusal says
+// nothing about the versions, so it must not count as a failure of the registry.
 func refusesState(err error) bool {
-	var answer *errcode.ErrorResponse
-	if errors.As(err, &answer) {
+	if answer, ok := errors.AsType[*errcode.ErrorResponse](err); ok {
 		return answer.StatusCode >= 400 && answer.StatusCode < 500 && answer.StatusCode != http.StatusTooManyRequests
 	}
 	return errors.Is(err, errdef.ErrNotFound)

@@ -55,7 +55,7 @@ type Origin interface {
 
 // Blob is one package, in the registry or at its origin.
 type Blob interface {
-	// Exists reports whether the package can be opened. It returns true if this is unknown.
+	// Exists reports whether the package can be opened, or true if this is unknown.
 	Exists(context.Context) (bool, error)
 	// Size returns the size of the package in bytes. It is called if the version does not
 	// state the size, and waits until the size is known. Begin means that the caller is about
@@ -65,8 +65,7 @@ type Blob interface {
 	// package. Start equals offset, or it is 0 if the source cannot skip the bytes before
 	// offset.
 	Open(ctx context.Context, size, offset int64) (body io.ReadCloser, start int64, err error)
-	// Redirect returns the URL to which the registry redirects clients, or "" if there is
-	// none.
+	// Redirect returns the URL to which the registry redirects clients, or "" if there is none.
 	Redirect(context.Context) (string, error)
 	// Requested is called when a client gets the package from a cache and the version does not
 	// state the package's size.
@@ -94,8 +93,7 @@ func (s Stored) Open(ctx context.Context, size, offset int64) (io.ReadCloser, in
 		if _, err := seeker.Seek(offset, io.SeekStart); err == nil {
 			return body, offset, nil
 		}
-		// Some registries announce that they support ranges, and then refuse them. In this
-		// case, the body is still at its start.
+		// A registry that announces ranges may refuse them. The body is then still at its start.
 	}
 	return body, 0, err
 }
@@ -106,8 +104,7 @@ func (s Stored) Redirect(ctx context.Context) (string, error) { return s.redirec
 // Requested implements [Blob].
 func (Stored) Requested() {}
 
-// unavailable is a package whose repository cannot be opened. Exists, Size and Open return
-// err.
+// unavailable is a package whose repository cannot be opened. Exists, Size and Open return err.
 type unavailable struct {
 	Stored
 	err error
@@ -133,7 +130,6 @@ type BusyError struct {
 	RetryAfter time.Duration
 }
 
-// Error implements error.
 func (e *BusyError) Error() string {
 	switch e.Limit {
 	case "disk":
@@ -144,9 +140,8 @@ func (e *BusyError) Error() string {
 	return fmt.Sprintf("%s is reached: too much is being fetched from origins", e.Limit)
 }
 
-// originTimeout is how long the catalog waits for the origin if the registry has a version or
-// list. It is shorter than the gateway's limit of 8 s, so that clients get the registry's
-// answer even if the origin is slow.
+// originTimeout is how long the catalog waits for the origin if the registry has a version or list.
+// It is shorter than the gateway's limit of 8 s, so that clients get the registry's answer.
 const originTimeout = 5 * time.Second
 
 // join answers a question about the union of the registry and the origin. Packages of the
@@ -241,18 +236,11 @@ func merge(tagged []provider.Version, offers []Offer) []provider.Version {
 		return tagged
 	}
 	out := slices.Clone(tagged)
-	have := map[provider.Version]bool{}
-	for _, v := range tagged {
-		have[v] = true
-	}
 	for _, o := range offers {
-		if !have[o.Version] {
-			have[o.Version] = true
-			out = append(out, o.Version)
-		}
+		out = append(out, o.Version)
 	}
 	provider.SortVersions(out)
-	return out
+	return slices.Compact(out)
 }
 
 // Offer returns the origin's offer of a version that the registry lacks, if there is one.
@@ -269,8 +257,7 @@ func (i *Item) offerOf(v provider.Version) (n int, ok bool) {
 	return slices.BinarySearchFunc(i.offers, v, func(o Offer, v provider.Version) int { return o.Version.Compare(v) })
 }
 
-// Stored returns the version without the origin's packages, or nil if the registry lacks the
-// version.
+// Stored returns the version without the origin's packages, or nil if the registry lacks it.
 func (i *Item) Stored() *artifact.Version {
 	if i.about.union {
 		return i.stored
@@ -278,7 +265,7 @@ func (i *Item) Stored() *artifact.Version {
 	return i.Found
 }
 
-// Named returns err with the provider and the version in front of its text, unless the text begins with them.
+// Named puts the provider and the version in front of the text of err, unless it begins with them.
 func Named(a provider.Address, v provider.Version, err error) error {
 	name := fmt.Sprintf("%s %s: ", a, v)
 	if strings.HasPrefix(err.Error(), name) {

@@ -24,9 +24,9 @@ import (
 	"github.com/ocibridge/ocibridge/internal/base/subject"
 )
 
-// upstream reads from the repository of a provider or module during one fetch. It reads content by digest
-// from the cache first. It records a failure of the registry, because the error that package
-// artifact returns may hide the failure.
+// upstream reads from the repository of a provider or module during one fetch. It reads content by
+// digest from the cache first. It records a failure of the registry, which the error of package
+// artifact may hide.
 type upstream struct {
 	c *Catalog
 	question
@@ -55,9 +55,8 @@ func (u *upstream) fail(err error) {
 	}
 }
 
-// failed records a failed request. It ignores a request that package artifact has cancelled.
-// When package artifact refuses a version, it cancels the remaining requests for that
-// version.
+// failed records a failed request, unless package artifact has cancelled it. It cancels the
+// remaining requests for a version that it refuses.
 func (u *upstream) failed(ctx context.Context, err error) {
 	cause := context.Cause(ctx)
 	if cause == nil || errors.Is(cause, context.Canceled) || errors.Is(cause, context.DeadlineExceeded) {
@@ -65,7 +64,6 @@ func (u *upstream) failed(ctx context.Context, err error) {
 	}
 }
 
-// FetchReference implements [artifact.ReferenceFetcher].
 func (u *upstream) FetchReference(ctx context.Context, reference string) (ocispec.Descriptor, io.ReadCloser, error) {
 	if u.store == nil {
 		return ocispec.Descriptor{}, nil, errOffline
@@ -141,8 +139,7 @@ func (u *upstream) whole(ctx context.Context, desc ocispec.Descriptor) ([]byte, 
 	return data, nil
 }
 
-// readAll reads a body. If the body is longer than limit, readAll returns limit+1 bytes, so
-// that the caller notices the excess.
+// readAll reads a body. It returns limit+1 bytes of a longer body, so that the caller notices.
 func (u *upstream) readAll(ctx context.Context, body io.Reader, limit int64) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(body, limit+1))
 	if err != nil {
@@ -161,9 +158,8 @@ func (u *upstream) note(d digest.Digest) {
 }
 
 // maxRead is the maximum size in bytes of the content that is read from the registry for one
-// answer. This is enough for an index, the manifest of its evidence, and the four parts of
-// the evidence, if each takes [artifact.MaxManifestBytes]. It is also enough for thousands of
-// platform manifests of the usual size.
+// answer: an index, the manifest of its evidence, and the four parts of the evidence, if each takes
+// [artifact.MaxManifestBytes], or thousands of platform manifests of the usual size.
 const maxRead = 6 * artifact.MaxManifestBytes
 
 // remember stores content whose digest was verified. It returns an error that wraps
@@ -185,8 +181,7 @@ func (u *upstream) remember(d digest.Digest, data []byte) error {
 	return nil
 }
 
-// cached returns content by its digest. It looks on disk, or in memory if there is no folder
-// on disk. The result is false if the content is not cached.
+// cached returns content by its digest from disk, or from memory if there is no folder on disk.
 func (c *Catalog) cached(of subject.Address, d digest.Digest) ([]byte, bool) {
 	if c.disk != nil {
 		return c.disk.content(of, d)
@@ -198,8 +193,8 @@ func (c *Catalog) cached(of subject.Address, d digest.Digest) ([]byte, bool) {
 	return last.Value.content, true
 }
 
-// cacheContent caches the content of a fetch in memory. It leaves out the index, because no
-// later fetch reads the same index again.
+// cacheContent caches the content of a fetch in memory, except for the index, which no later fetch
+// reads again.
 func (c *Catalog) cacheContent(u *upstream, index digest.Digest) {
 	for d, data := range u.read {
 		if d == index {
@@ -215,14 +210,11 @@ func (c *Catalog) cacheContent(u *upstream, index digest.Digest) {
 
 // isNetwork reports whether a request got no response.
 func isNetwork(err error) bool {
-	var request *url.Error
-	var network net.Error
-	return errors.As(err, &request) || errors.As(err, &network)
+	return errors.As(err, new(*url.Error)) || errors.As(err, new(net.Error))
 }
 
-// condition makes the request for a list of tags conditional, and holds the result. It is
-// passed as a value of the request's context, because oras-go does not support conditional
-// requests.
+// condition makes the request for a list of tags conditional, and holds the result. It is a value of
+// the request's context, because oras-go does not support conditional requests.
 type condition struct {
 	ifNoneMatch string
 	etag        string // of the last response
@@ -238,7 +230,6 @@ func Conditional(client remote.Client) remote.Client { return conditional{client
 
 type conditional struct{ next remote.Client }
 
-// Do implements [remote.Client].
 func (c conditional) Do(req *http.Request) (*http.Response, error) {
 	cond, ok := req.Context().Value(conditionKey{}).(*condition)
 	if ok && cond.ifNoneMatch != "" {
@@ -249,17 +240,19 @@ func (c conditional) Do(req *http.Request) (*http.Response, error) {
 	if err != nil || !ok {
 		return resp, err
 	}
-	cond.etag = resp.Header.Get("ETag")
+	cond.etag, cond.nullTags = resp.Header.Get("ETag"), false
 	cond.unchanged = resp.StatusCode == http.StatusNotModified
 	if len(cond.etag) > maxETag {
 		cond.etag = ""
 	}
-	cond.nullTags = false
 	if resp.StatusCode == http.StatusOK {
 		begin := bufio.NewReaderSize(resp.Body, maxNullTags)
 		data, _ := begin.Peek(maxNullTags)
 		cond.nullTags = hasNullTags(data)
-		resp.Body = &peeked{begin, resp.Body}
+		resp.Body = struct {
+			io.Reader
+			io.Closer
+		}{begin, resp.Body}
 	}
 	return resp, nil
 }
@@ -272,12 +265,6 @@ const maxNullTags = 4 << 10
 func hasNullTags(answer []byte) bool {
 	var list map[string]json.RawMessage
 	return json.Unmarshal(answer, &list) == nil && string(list["tags"]) == "null" && list["errors"] == nil
-}
-
-// peeked is a response body whose beginning was already read into a buffer.
-type peeked struct {
-	io.Reader
-	io.Closer
 }
 
 // maxETag is the maximum length in bytes of a usable ETag. Longer ETags are ignored.
