@@ -38,8 +38,8 @@ func (g *gateway) base(w http.ResponseWriter, r *http.Request) (*url.URL, error)
 	return &url.URL{Scheme: "https", Host: strings.ToLower(r.Host), Path: "/"}, nil
 }
 
-// references returns a function that makes a document's references absolute. The references are relative to
-// the document's path. If the gateway's URL is unknown, the function returns a reference unchanged.
+// references returns a function that makes a document's references, relative to its path, absolute. If the gateway's
+// URL is unknown, the function returns a reference unchanged.
 func (g *gateway) references(w http.ResponseWriter, r *http.Request) (func(ref string) string, error) {
 	base, err := g.base(w, r)
 	if err != nil {
@@ -49,14 +49,11 @@ func (g *gateway) references(w http.ResponseWriter, r *http.Request) (func(ref s
 		return func(ref string) string { return ref }, nil
 	}
 	document := base.JoinPath(r.URL.EscapedPath())
-	return func(ref string) string {
-		return document.ResolveReference(&url.URL{Path: ref}).String()
-	}, nil
+	return func(ref string) string { return document.ResolveReference(&url.URL{Path: ref}).String() }, nil
 }
 
-// inPlatform reports whether the path belongs to a file in a platform's folder. The path of a download
-// document has the same form, but the folder's name is an operating system. Only the name of a platform has an
-// underscore.
+// inPlatform reports whether the path is that of a file in a platform's folder. In the path of a download document,
+// the folder's name is an operating system, which has no underscore.
 func inPlatform(r *http.Request, _ *mux.RouteMatch) bool {
 	return strings.Contains(path.Base(path.Dir(r.URL.Path)), "_")
 }
@@ -87,8 +84,8 @@ var hostName = regexp.MustCompile(`^[a-zA-Z0-9_]([a-zA-Z0-9_-]{0,61}[a-zA-Z0-9_]
 // maxHost is the maximum length of a host with its port, in bytes.
 const maxHost = 253 + len(":65535")
 
-// ValidHost reports whether a Host header is a name or an IP address, with or without a port. Only a valid
-// Host may appear in a document, or in the configuration that users copy from the page.
+// ValidHost reports whether a Host header is a name or an IP address, with or without a port. No other Host may
+// appear in a document, or in the configuration that users copy from the page.
 func ValidHost(s string) bool {
 	u, err := url.Parse("//" + s)
 	if err != nil || u.Host != s || len(s) > maxHost {

@@ -12,37 +12,31 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// RegistryPath is the root of the provider registry protocol for providers whose address has the gateway's own
-// host name.
-const RegistryPath = "/v1/providers/"
+const (
+	// RegistryPath is the root of the provider registry protocol for providers with the gateway's own host name.
+	RegistryPath = "/v1/providers/"
+	// HostsPath is the root of the provider registry protocol for providers of other hosts. The paths of a host begin
+	// with HostsPath, the host's name and [RegistryPath].
+	HostsPath = "/hosts/"
+	// DiscoveryPath is the path of service discovery on a host.
+	DiscoveryPath = "/.well-known/terraform.json"
+)
 
-// HostsPath is the root of the provider registry protocol for providers of other hosts. The paths of a host begin
-// with HostsPath, the host's name and [RegistryPath].
-const HostsPath = "/hosts/"
-
-// DiscoveryPath is the path of service discovery on a host.
-const DiscoveryPath = "/.well-known/terraform.json"
-
-// RegistryURL returns the base URL of the provider registry protocol for a mirrored host. Users write this URL
-// into a host block. public is the gateway's URL. hostname must be in Punycode, as in the paths that clients
-// request.
+// RegistryURL returns the base URL of the provider registry protocol for a mirrored host, for a host block. public is
+// the gateway's URL. hostname must be in Punycode, as in the paths that clients request.
 func RegistryURL(public, hostname string) string {
 	return strings.TrimSuffix(public, "/") + HostsPath + hostname + RegistryPath
 }
 
-// announced returns the gateway's URL that service discovery announces. It is nil if the gateway's URL is
-// unknown.
+// announced returns the gateway's URL that service discovery announces, or nil if it is unknown.
 func (o *Options) announced() *url.URL { return cmp.Or(o.PublicURL, o.Address) }
 
-// OwnHost returns the host name in the addresses of the gateway's own providers and modules. It is "" if the gateway
-// announces none.
+// OwnHost returns the host name in the addresses of the gateway's own providers and modules, or "" if there is none.
 func (o *Options) OwnHost() string { return ownHost(o.announced()) }
 
 // ownHost returns the host name of the gateway's own providers: the host of its public URL without the port. The
-// result is "" if public is nil, or if no provider address can contain the host.
-//
-// ownHost ignores the Host header of requests. Otherwise a client could choose the provider that it gets by
-// sending another Host. And proxies often replace the Host with the name of their backend.
+// result is "" if public is nil, or if no provider address can contain the host. The Host header of requests does not
+// matter. Clients could choose the provider with it, and proxies often put the name of their backend there.
 func ownHost(public *url.URL) string {
 	if public == nil {
 		return ""
@@ -57,8 +51,8 @@ func ownHost(public *url.URL) string {
 	return string(host)
 }
 
-// Login describes the service login.v1. The commands "terraform login" and "tofu login" use this service to get a
-// token from an OAuth 2.0 issuer.
+// Login describes the service login.v1, with which "terraform login" and "tofu login" get a token from an OAuth 2.0
+// issuer.
 type Login struct {
 	Client       string // the client identifier
 	Authz, Token string // URLs of the endpoints
@@ -78,9 +72,8 @@ func (l *Login) document() map[string]any {
 	return out
 }
 
-// serveHostDiscovery serves the discovery document of a mirrored host, for clients whose registry URL is
-// [HostsPath] followed by the host. The document has an absolute URL if possible, because Renovate would append a
-// relative URL to the registry URL.
+// serveHostDiscovery serves the discovery document of a mirrored host, for clients whose registry URL is [HostsPath]
+// and the host. It has absolute URLs if possible, because Renovate would append a relative one to the registry URL.
 func (g *gateway) serveHostDiscovery(w http.ResponseWriter, r *http.Request) {
 	_, err := provider.AddressFromURL(mux.Vars(r)["hostname"], "namespace", "type")
 	if err != nil || hasEncodedSlash(r) {
@@ -88,17 +81,16 @@ func (g *gateway) serveHostDiscovery(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	absolute, err := g.references(w, r)
-	if err != nil {
-		g.fail(w, r, err)
-		return
+	if err == nil {
+		err = writeJSON(w, r, map[string]string{"providers.v1": absolute(".." + RegistryPath), modulesID: absolute(".." + ModulesPath)})
 	}
-	if err := writeJSON(w, r, map[string]string{"providers.v1": absolute(".." + RegistryPath), modulesID: absolute(".." + ModulesPath)}); err != nil {
+	if err != nil {
 		g.fail(w, r, err)
 	}
 }
 
-// routeDiscovery adds the routes of service discovery for mirrored hosts. If there is a service to announce, it
-// also adds the route for the gateway's own host.
+// routeDiscovery adds the routes of service discovery for mirrored hosts, and for the gateway's own host if there is a
+// service to announce.
 func (g *gateway) routeDiscovery(r *mux.Router) {
 	r.HandleFunc(HostsPath+"{hostname}"+DiscoveryPath, g.serveHostDiscovery).Name("discovery")
 	services := map[string]any{}
@@ -120,8 +112,8 @@ func (g *gateway) routeDiscovery(r *mux.Router) {
 	r.HandleFunc(DiscoveryPath, func(w http.ResponseWriter, r *http.Request) { found.write(w, r) }).Name("discovery")
 }
 
-// routeRegistry adds the routes of the provider and module registry protocols. If the gateway announces no host
-// name, there are no routes for the gateway's own providers and modules.
+// routeRegistry adds the routes of the provider and module registry protocols, for mirrored hosts and for the host
+// name that the gateway announces.
 func (g *gateway) routeRegistry(r *mux.Router) {
 	unchanged := func(next http.HandlerFunc) http.HandlerFunc { return next }
 	g.routeHost(r, HostsPath+"{hostname}"+RegistryPath, unchanged)

@@ -23,20 +23,16 @@ import (
 )
 
 var (
-	// ErrNotServed means that the gateway has no repository for a provider or module. Either no template
-	// covers it, or it has no valid repository name.
+	// ErrNotServed is [catalog.ErrNotServed].
 	ErrNotServed = catalog.ErrNotServed
-
-	// errAbsent means that the registry itself says that a repository or tag does not exist.
-	errAbsent = catalog.ErrAbsent
+	errAbsent    = catalog.ErrAbsent
 )
 
-// StatusOf returns the HTTP status for err: 400, 404, 451, 502, 503 or 504. Documents, archives and pages
-// all get the status of an error from StatusOf. A failure of the registry never becomes 404.
+// StatusOf returns the HTTP status of a document, an archive or a page for err: 400, 404, 451, 500, 502, 503 or 504. A
+// failure of the registry never becomes 404.
 func StatusOf(err error) int {
 	var answer *errcode.ErrorResponse
 	var network net.Error
-	var later *outgoing.LaterError
 	_, limited := pauseOf(err)
 	switch {
 	case errors.Is(err, errNoHost):
@@ -49,7 +45,7 @@ func StatusOf(err error) int {
 		return http.StatusInternalServerError
 	case errors.Is(err, archives.ErrStalled), errors.Is(err, context.DeadlineExceeded), errors.As(err, &network) && network.Timeout():
 		return http.StatusGatewayTimeout
-	case limited, errors.As(err, &later), errors.Is(err, catalog.ErrBusy):
+	case limited, errors.As(err, new(*outgoing.LaterError)), errors.Is(err, catalog.ErrBusy):
 		return http.StatusServiceUnavailable
 	case errors.As(err, &answer) && (answer.StatusCode == http.StatusTooManyRequests || answer.StatusCode == http.StatusServiceUnavailable):
 		return http.StatusServiceUnavailable
@@ -59,9 +55,9 @@ func StatusOf(err error) int {
 	return http.StatusBadGateway
 }
 
-// pauseOf returns the time after which a client should retry. limited is true if err means that a limit on
-// fetches from origins is reached. In that case, the limit determines the pause. Otherwise the pause is
-// the time that the registry or the origin requested, or else a default.
+// pauseOf returns the time after which a client should retry. limited reports whether err means that a limit on
+// fetches from origins is reached, which then determines the pause. Otherwise the registry or the origin has requested
+// it, or it is a default.
 func pauseOf(err error) (pause time.Duration, limited bool) {
 	var busy *catalog.BusyError
 	var later *outgoing.LaterError
@@ -77,11 +73,8 @@ func pauseOf(err error) (pause time.Duration, limited bool) {
 }
 
 const (
-	// retryAfter is the default Retry-After.
-	retryAfter = 5 * time.Second
-	// maxRetryAfter is the maximum Retry-After that the gateway passes on from a registry or an origin.
-	// Without this limit, Terraform would sleep for as long as the registry or the origin requests.
-	maxRetryAfter = 5 * time.Minute
+	retryAfter    = 5 * time.Second // the default
+	maxRetryAfter = 5 * time.Minute // passed on from a registry or an origin; Terraform would sleep for any time
 )
 
 // RetryAfterOf returns the Retry-After header for err, in seconds.
@@ -100,8 +93,8 @@ func (g *gateway) hintOf(r *http.Request, err error) string {
 	return hint.Of(err)
 }
 
-// fail answers a request that has failed with err. Only the log gets the text of err, because it may name
-// repositories and registries that clients must not see.
+// fail answers a request that has failed with err. Only the log gets the text of err, because clients must not see the
+// repositories and registries in it.
 func (g *gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
 	status := StatusOf(err)
 	switch status {

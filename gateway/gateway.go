@@ -1,13 +1,12 @@
 // Package gateway serves Terraform's and OpenTofu's provider network mirror, provider registry and module registry
-// protocols from OCI repositories. It turns lists of tags into lists of versions, and layer digests into zh: hashes. It replays
-// publishers' signatures byte for byte.
+// protocols from OCI repositories. It turns lists of tags into lists of versions, and layer digests into zh: hashes.
+// It replays publishers' signatures byte for byte.
 //
 // Only ocibridge itself imports this package: it can change at any time.
 //
-// The gateway has no state except caches. Its most important rule is that it reports something as absent only if
-// the registry's list of tags says so. Package catalog queries the registry, and caches the results. Failures of
-// the registry or of an origin become 502, 503 or 504, because clients look elsewhere after a 404. The gateway
-// verifies an archive's digest before it sends the last byte.
+// The gateway has no state except caches. It reports something as absent only if the registry's list of tags says so.
+// Failures of the registry or of an origin become 502, 503 or 504, because clients look elsewhere after a 404. The
+// gateway verifies an archive's digest before it sends the last byte.
 package gateway
 
 import (
@@ -43,33 +42,30 @@ type Options struct {
 	// Fetches reports whether a request may cause a fetch from an origin. Other requests see only the versions
 	// in the registry. If nil, every request may cause a fetch.
 	Fetches func(*http.Request) bool
-	// Explain adds a hint to an error of the repository of a provider or a module. Only the log shows the hint. If Explain is
-	// nil, errors keep their own hints.
+	// Explain adds a hint, for the log, to an error of the repository of a provider or a module. It may be nil.
 	Explain func(subject.Address, error) error
-	// ModuleOrigin returns the URL of the module registry protocol at a module's origin. Clients are redirected to
-	// it if the registry lacks a module or a version. The URL is nil if the module does not fall through to its
-	// origin. If ModuleOrigin is nil, no module does.
+	// ModuleOrigin returns the URL of the module registry protocol at a module's origin, to which clients are
+	// redirected if the registry lacks a module or a version. The URL is nil if the module does not fall through to
+	// its origin. If ModuleOrigin is nil, no module does.
 	ModuleOrigin func(context.Context, module.Address) (*url.URL, error)
-	// ModuleRepository returns the repository from which clients download a module themselves, by oci://. If ok is
-	// false, they download it from the gateway. If ModuleRepository is nil, they download all modules from the gateway.
+	// ModuleRepository returns the repository from which clients download a module themselves, by oci://. They
+	// download it from the gateway if ok is false, or if ModuleRepository is nil.
 	ModuleRepository func(module.Address) (repo ociaddr.Repository, ok bool)
-	// H1 returns the h1: hash of the package with the given digest, computed from verified bytes. The bool is
-	// false if there is no computed hash. The gateway calls H1 only for packages without an h1: hash in their
-	// index. H1 may be nil.
+	// H1 returns the h1: hash of the package with the given digest, computed from verified bytes, if there is one. The
+	// gateway calls it only for packages without an h1: hash in their index. It may be nil.
 	H1 func(digest.Digest) (provider.Hash, bool)
 	// Keyless means that the registry protocol also serves providers for which registry.opentofu.org has no key, as
 	// long as no signed version of the provider is stored. OpenTofu installs these.
 	Keyless bool
-	// PublicURL is the gateway's URL for clients, and the base of absolute URLs in documents. If nil, these URLs
-	// depend on the request. If the request came over TLS, they begin with https and the request's Host.
-	// Otherwise they are relative.
+	// PublicURL is the gateway's URL for clients, and the base of absolute URLs in documents. If nil, these begin with
+	// https and the Host of a request that came over TLS, and are relative for others.
 	PublicURL *url.URL
 	// Address is the URL that the gateway assumes for itself if PublicURL is nil. It never appears in documents
 	// about packages.
 	//
 	// The providers under [RegistryPath] have the host name of PublicURL or Address, without the port. Service
-	// discovery announces the path of that URL. If both URLs are nil, or if no provider address can contain the
-	// host name, the gateway serves and announces no providers under [RegistryPath].
+	// discovery announces the path of that URL. There are none without such a URL, or if no provider address can
+	// contain the host name.
 	Address *url.URL
 	// Login says where clients get a token for the gateway. If nil, service discovery does not announce it.
 	Login *Login
@@ -79,8 +75,7 @@ type Options struct {
 	Cache *archives.Cache
 	// Registry serves /v2/. The gateway hides the tags of versions that Catalog denies. Registry may be nil.
 	Registry http.Handler
-	// Page is the web page. It does its own access checks, and also serves unknown paths that browsers request.
-	// It may be nil.
+	// Page is the web page, which checks access itself, and serves unknown paths that browsers request. It may be nil.
 	Page http.Handler
 	// Access decides which clients may read which providers, and who is an operator. Operators may drop a
 	// provider's cached metadata (POST /-/refresh?provider=ADDRESS). If nil, everyone may read everything, and
@@ -88,7 +83,7 @@ type Options struct {
 	Access *access.Control
 	// Ready serves /readyz to everyone. It may be nil.
 	Ready http.Handler
-	// Metrics serves /metrics. If access is controlled, only operators may read it. Metrics may be nil.
+	// Metrics serves /metrics, to operators only if access is controlled. It may be nil.
 	Metrics http.Handler
 	// Hooks observe requests. Archives counts requests for packages, and may be nil.
 	Hooks    Hooks
@@ -102,11 +97,8 @@ const MirrorPath = "/providers/"
 
 // limits are the times for which the gateway waits for the registry and for clients.
 type limits struct {
-	// metadata is how long a request for a document waits for the registry. Clients wait only 10 seconds.
-	metadata time.Duration
-	// Start limits each step before an archive begins. It is longer than metadata, because clients wait much
-	// longer for an archive than for a document.
-	archives.Limits
+	metadata        time.Duration // how long a request for a document waits; clients wait only 10 seconds
+	archives.Limits               // Start limits each step before an archive, for which clients wait much longer
 }
 
 func defaultLimits() limits {
@@ -132,10 +124,7 @@ func newHandler(o Options, l limits) http.Handler {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	g := &gateway{
-		Options: o, limits: l,
-		archives: archives.New(archives.Options{Cache: o.Cache, Counters: o.Archives, Log: o.Log, Limits: l.Limits}),
-	}
+	g := &gateway{Options: o, limits: l, archives: archives.New(archives.Options{Cache: o.Cache, Counters: o.Archives, Log: o.Log, Limits: l.Limits})}
 	g.routes = g.Access.Handler(g.router())
 	return g
 }
@@ -151,8 +140,8 @@ func (o *Options) View(r *http.Request) catalog.View {
 	return o.Catalog.Registry()
 }
 
-// H1Of returns the h1: hash of a package: the hash in its index, or else a computed hash. It is zero if neither
-// is known. If evidence is required, package verify has already removed the hash that the index claims.
+// H1Of returns the h1: hash of a package from its index, or else a computed one, if either is known. If evidence is
+// required, package verify has already removed the hash in the index.
 func (o *Options) H1Of(p artifact.Package) provider.Hash {
 	if p.H1.IsZero() && o.H1 != nil {
 		computed, _ := o.H1(p.Digest)
@@ -163,9 +152,8 @@ func (o *Options) H1Of(p artifact.Package) provider.Hash {
 
 // router returns the routes. The hottest routes bypass it; see [gateway.ServeHTTP].
 func (g *gateway) router() *mux.Router {
-	// Without SkipClean, mux would redirect a path with //, .. or an encoding of them to another resource. With
-	// SkipClean, the router accepts nearly any path, so the parsers of package provider check all names in a
-	// path.
+	// Without SkipClean, mux would redirect a path with //, .. or an encoding of them to another resource. With it, the
+	// router accepts nearly any path, so the parsers of package provider check all names in a path.
 	r := mux.NewRouter().SkipClean(true)
 	r.MethodNotAllowedHandler = g.logged(http.HandlerFunc(methodNotAllowed))
 	r.NotFoundHandler = g.logged(http.HandlerFunc(notFound))
@@ -188,25 +176,23 @@ func (g *gateway) router() *mux.Router {
 	return r
 }
 
-// handler either answers a request about a provider or a module, or returns an error and sends nothing. A is the type of
-// the address.
+// handler either answers a request about a provider or a module, or returns an error and sends nothing.
 type handler[A any] func(w http.ResponseWriter, r *http.Request, a A) error
 
-// guarded passes a request to h if the client may read the requested provider. If h returns an error, guarded
-// answers with that error. Every route of a provider goes through guarded.
+// guarded passes a request to h if the client may read the requested provider. Every route of a provider goes through
+// guarded, and every route of a module through guardedModule.
 func (g *gateway) guarded(h handler[provider.Address]) http.HandlerFunc {
-	return g.Access.Guard(AddressOf, handled(g, AddressOf, h)).ServeHTTP
+	return guard(g, AddressOf, h)
 }
 
-// guardedModule is like guarded, for a module.
 func (g *gateway) guardedModule(h handler[module.Address]) http.HandlerFunc {
-	return g.Access.GuardModule(ModuleOf, handled(g, ModuleOf, h)).ServeHTTP
+	return guard(g, ModuleOf, h)
 }
 
-// handled passes a request and its address to h. It answers with the error of h, or with 404 if the path has no valid
+// guard passes a request and its address to h. It answers with the error of h, or with 404 if the path has no valid
 // address.
-func handled[A any](g *gateway, addressOf func(*http.Request) (A, error), h handler[A]) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+func guard[A subject.Address](g *gateway, addressOf func(*http.Request) (A, error), h handler[A]) http.HandlerFunc {
+	return access.Guard(g.Access, addressOf, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		a, err := addressOf(r)
 		if err != nil {
 			notFound(w, r)
@@ -215,7 +201,7 @@ func handled[A any](g *gateway, addressOf func(*http.Request) (A, error), h hand
 		if err := h(w, r, a); err != nil {
 			g.fail(w, r, err)
 		}
-	})
+	})).ServeHTTP
 }
 
 // versionOf parses the version in a request's path.
@@ -287,8 +273,7 @@ func methodNotAllowed(w http.ResponseWriter, _ *http.Request) {
 	http.Error(w, "only GET and HEAD are allowed here", http.StatusMethodNotAllowed)
 }
 
-// AddressOf returns the provider address in a request's path. The route must have the variables hostname,
-// namespace and type.
+// AddressOf returns the provider address in the path of a route with the variables hostname, namespace and type.
 func AddressOf(r *http.Request) (provider.Address, error) {
 	if hasEncodedSlash(r) {
 		return provider.Address{}, errors.New("encoded slash in a path")
@@ -297,41 +282,33 @@ func AddressOf(r *http.Request) (provider.Address, error) {
 	return provider.AddressFromURL(v["hostname"], v["namespace"], v["type"])
 }
 
-// hasEncodedSlash reports whether a path has an encoded slash. The router treats an encoded slash as a
-// separator, but the client wrote it as part of a name.
+// hasEncodedSlash reports whether a path has an encoded slash, which is part of a name for the client, and a separator
+// for the router.
 func hasEncodedSlash(r *http.Request) bool {
 	return strings.Count(r.URL.EscapedPath(), "/") != strings.Count(r.URL.Path, "/")
 }
 
-// addressOfRepository returns the provider of a repository in the embedded registry. The repository's name
-// consists of the parts of the provider's address.
-func addressOfRepository(name string) (provider.Address, error) {
-	parts := strings.Split(name, "/")
-	if len(parts) != 3 {
-		return provider.Address{}, errors.New("no repository of a provider")
+// serveRefresh drops the cached answers about a provider or a module, for an operator.
+func (g *gateway) serveRefresh(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodPost {
+		w.Header().Set("Allow", "POST")
+		http.Error(w, "only POST is allowed here", http.StatusMethodNotAllowed)
+		return
 	}
-	return provider.AddressFromPath(parts[0], parts[1], parts[2])
-}
-
-// moduleOfRepository returns the module of a repository in the embedded registry. The repository's name consists of
-// modules/ and the parts of the module's address, which are encoded if they are no valid components of a name.
-func moduleOfRepository(name string) (module.Address, error) {
-	parts := strings.Split(name, "/")
-	if len(parts) != 5 || parts[0] != "modules" {
-		return module.Address{}, errors.New("no repository of a module")
+	var of subject.Address
+	p, err := provider.ParseAddress(r.URL.Query().Get("provider"))
+	m, merr := module.ParseAddress(r.URL.Query().Get("module"))
+	switch {
+	case err == nil:
+		of = p
+	case merr == nil:
+		of = m
+	default:
+		http.Error(w, "name the provider, ?provider=HOSTNAME/NAMESPACE/TYPE, or the module, ?module=HOSTNAME/NAMESPACE/NAME/SYSTEM", http.StatusBadRequest)
+		return
 	}
-	for _, part := range []*string{&parts[2], &parts[3]} {
-		if text, ok := ociaddr.DecodeComponent(*part); ok {
-			*part = text
-		}
-	}
-	return module.AddressFromPath(parts[1], parts[2], parts[3], parts[4])
-}
-
-// subjectOfRepository returns the provider or the module of a repository in the embedded registry.
-func subjectOfRepository(name string) (subject.Address, error) {
-	if a, err := moduleOfRepository(name); err == nil {
-		return a, nil
-	}
-	return addressOfRepository(name)
+	n := g.Catalog.Refresh(of)
+	g.Log.InfoContext(r.Context(), "cached metadata dropped", subject.Attr(of), "entries", n)
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	fmt.Fprintf(w, "dropped the cached answers about %s (%d) in this replica alone; other replicas keep theirs: send the request to each one\n", of, n)
 }

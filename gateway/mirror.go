@@ -7,7 +7,11 @@ import (
 	"net/http"
 	"slices"
 
+	"github.com/gorilla/mux"
+
 	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/gateway/access"
+	"github.com/ocibridge/ocibridge/gateway/archives"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/provider"
 )
@@ -27,8 +31,7 @@ type archiveJSON struct {
 	Hashes []provider.Hash `json:"hashes,omitempty"`
 }
 
-// serveIndex serves index.json. If the provider has no versions, serveIndex answers with 404, so that
-// clients look elsewhere.
+// serveIndex serves index.json, or 404 if the provider has no versions, so that clients look elsewhere.
 func (g *gateway) serveIndex(w http.ResponseWriter, r *http.Request, a provider.Address) error {
 	ctx, cancel := context.WithTimeout(r.Context(), g.limits.metadata)
 	defer cancel()
@@ -45,9 +48,8 @@ func (g *gateway) serveIndex(w http.ResponseWriter, r *http.Request, a provider.
 	})
 }
 
-// serveVersion serves VERSION.json. For an absent version, it serves an empty list of archives instead of
-// 404. The reason is that clients choose a version, and then request its document from every mirror. A 404
-// from one mirror would end the whole installation.
+// serveVersion serves VERSION.json. For an absent version, it serves an empty list of archives, because clients choose a
+// version, and then request its document from every mirror. A 404 from one of them would end the whole installation.
 func (g *gateway) serveVersion(w http.ResponseWriter, r *http.Request, a provider.Address) error {
 	v, err := versionOf(r)
 	if err != nil {
@@ -69,8 +71,7 @@ func (g *gateway) serveVersion(w http.ResponseWriter, r *http.Request, a provide
 				url := fileURL(v.String()+"/", packageFile(p)) // relative to the document
 				out.Archives[p.Platform.String()] = archiveJSON{g.Access.Link(r, a, url, p.Digest), g.hashes(p)}
 			}
-			// A missing package is listed, too. If its platform were not listed, clients would look
-			// elsewhere.
+			// A missing package is listed, too, so that clients do not look elsewhere.
 			for _, m := range item.Found.Missing {
 				url := fileURL(v.String()+"/", missingFile(a, v, m))
 				out.Archives[m.Platform.String()] = archiveJSON{URL: g.Access.Link(r, a, url, m.Manifest)}
@@ -80,8 +81,7 @@ func (g *gateway) serveVersion(w http.ResponseWriter, r *http.Request, a provide
 	})
 }
 
-// hashes returns the hashes that clients may record for a package. Clients trust each of these hashes
-// equally.
+// hashes returns the hashes that clients may record for a package, and trust equally.
 func (g *gateway) hashes(p artifact.Package) []provider.Hash {
 	out := []provider.Hash{p.ZipHash()}
 	if h1 := g.H1Of(p); !h1.IsZero() {
@@ -102,4 +102,80 @@ func writeJSON(w http.ResponseWriter, r *http.Request, document any) error {
 		a.write(w, r)
 	}
 	return err
+}
+
+// serveArchive serves a package.
+func (g *gateway) serveArchive(w http.ResponseWriter, r *http.Request, address provider.Address) error {
+	p, blob, err := g.archive(r, address)
+	if err != nil {
+		return err
+	}
+	if !access.Covers(r.Context(), p.Digest) {
+		g.Access.ForbidCapability(w)
+		return nil
+	}
+	a := archives.Archive{Package: *p, Blob: blob}
+	if p.Size == artifact.UnknownSize {
+		// The request may have to wait for a free slot, because concurrent fetches are limited.
+		ctx, cancel := context.WithTimeout(r.Context(), 2*g.limits.Start)
+		a.Package.Size, err = g.sizeOf(ctx, blob, *p, r.Method != http.MethodHead)
+		cancel()
+		if err != nil {
+			return err
+		}
+		a.Source = address.Path()
+	}
+	err = g.archives.Serve(w, r, a)
+	if v, verr := versionOf(r); g.Used != nil && r.Method == http.MethodGet && err == nil && verr == nil {
+		g.Used(address, v)
+	}
+	return err
+}
+
+// sizeOf finds out the size of a package whose version does not state it. begin is true if the caller is about to open it.
+func (g *gateway) sizeOf(ctx context.Context, blob catalog.Blob, p artifact.Package, begin bool) (int64, error) {
+	if size, cached := g.Cache.SizeOf(p.Digest); cached {
+		if begin {
+			blob.Requested()
+		}
+		return size, nil
+	}
+	size, err := blob.Size(ctx, begin)
+	if err == nil && size <= 0 {
+		err = errors.New("its origin does not say how large it is")
+	}
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", p.Filename, err)
+	}
+	return size, nil
+}
+
+// archive returns the requested package and its blob. It fails with errAbsent if the version has no such package.
+func (g *gateway) archive(r *http.Request, a provider.Address) (*artifact.Package, catalog.Blob, error) {
+	vars := mux.Vars(r)
+	v, err := versionOf(r)
+	if err != nil {
+		return nil, nil, err
+	}
+	platform, err := provider.ParsePlatform(vars["platform"])
+	if err != nil || !provider.ValidFilename(vars["filename"]) {
+		return nil, nil, errAbsent
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), g.limits.Start)
+	defer cancel()
+	view := g.View(r)
+	item, err := view.Version(ctx, a, v)
+	if err != nil {
+		return nil, nil, fmt.Errorf("read %w", catalog.Named(a, v, err))
+	}
+	found := item.Found
+	if m, ok := found.MissingFor(platform); ok {
+		return nil, nil, fmt.Errorf("read %w", catalog.Named(a, v, m.Err()))
+	}
+	for i := range found.Packages {
+		if p := &found.Packages[i]; p.Platform == platform && p.Filename == vars["filename"] {
+			return p, view.Package(ctx, a, v, *p), nil
+		}
+	}
+	return nil, nil, errAbsent
 }

@@ -20,8 +20,8 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// ModulesPath is the root of the module registry protocol for modules whose address has the gateway's own host
-// name. The paths of another host begin with [HostsPath], the host's name and ModulesPath.
+// ModulesPath is the root of the module registry protocol for modules with the gateway's own host name. The paths of
+// another host begin with [HostsPath], the host's name and ModulesPath.
 const ModulesPath = "/v1/modules/"
 
 // modulesID is the ID of the module registry protocol in service discovery.
@@ -40,25 +40,16 @@ func (o *Options) ModuleLink(r *http.Request, root string, a module.Address, v p
 
 // moduleVersionsJSON is the response of "List Available Versions for a Specific Module".
 type moduleVersionsJSON struct {
-	Modules [1]moduleJSON `json:"modules"`
-}
-
-type moduleJSON struct {
-	Versions []moduleVersionJSON `json:"versions"`
+	Modules [1]struct {
+		Versions []moduleVersionJSON `json:"versions"`
+	} `json:"modules"`
 }
 
 type moduleVersionJSON struct {
 	Version string `json:"version"`
 }
 
-// moduleDownloadJSON is the response of "Download Source Code for a Specific Module Version". OpenTofu reads it,
-// and Terraform reads the header X-Terraform-Get.
-type moduleDownloadJSON struct {
-	Location string `json:"location"`
-}
-
-// ModuleOf returns the module address in a request's path. The route must have the variables hostname,
-// namespace, name and system.
+// ModuleOf returns the module address in the path of a route with the variables hostname, namespace, name and system.
 func ModuleOf(r *http.Request) (module.Address, error) {
 	if hasEncodedSlash(r) {
 		return module.Address{}, errors.New("encoded slash in a path")
@@ -75,13 +66,12 @@ func (g *gateway) routeModules(r *mux.Router, path string, wrap func(http.Handle
 	r.HandleFunc(path+"{version}/{filename}", wrap(g.guardedModule(g.serveModuleArchive))).Name("archive")
 }
 
-// errAllDenied means that rules without a reason deny all versions of a module. The module is absent for clients, and
-// they are not redirected to its origin.
+// errAllDenied means that rules without a reason deny all versions of a module. It is absent for clients, which are not
+// redirected to its origin.
 var errAllDenied = fmt.Errorf("%w: all versions are denied", errAbsent)
 
-// serveModuleVersions lists the versions of a module. If rules deny all versions, it lists the denied versions that
-// a rule with a reason names, so that a client requests one and gets the reason. If there is no such rule, it answers
-// with 404, as for providers.
+// serveModuleVersions lists the versions of a module. If rules deny all versions, it lists those that a rule with a
+// reason denies, so that a client requests one and gets the reason, or else answers with 404, as for providers.
 func (g *gateway) serveModuleVersions(w http.ResponseWriter, r *http.Request, a module.Address) error {
 	ctx, cancel := context.WithTimeout(r.Context(), g.limits.metadata)
 	defer cancel()
@@ -93,11 +83,11 @@ func (g *gateway) serveModuleVersions(w http.ResponseWriter, r *http.Request, a 
 		return fmt.Errorf("list versions of the module %s: %w", a, err)
 	}
 	return g.answer(w, r, item, catalog.RegistryDocument, true, func() any {
-		out := []moduleVersionJSON{}
+		var out moduleVersionsJSON
 		for _, v := range g.listedVersions(item) {
-			out = append(out, moduleVersionJSON{v.String()})
+			out.Modules[0].Versions = append(out.Modules[0].Versions, moduleVersionJSON{v.String()})
 		}
-		return moduleVersionsJSON{[1]moduleJSON{{out}}}
+		return out
 	})
 }
 
@@ -113,9 +103,9 @@ func (g *gateway) listedVersions(item *catalog.Item) []provider.Version {
 	return denied
 }
 
-// serveModuleDownload says where the zip of a module's version is. The URL ends in ?archive=zip, because clients
-// otherwise treat the response as a page with a link. If clients download the module from its repository, the URL is
-// an oci:// address with the digest of the manifest.
+// serveModuleDownload says where the zip of a module's version is: to OpenTofu in the document, and to Terraform in the
+// header X-Terraform-Get. The URL ends in ?archive=zip, because clients otherwise treat the response as a page with a
+// link. If clients download the module from its repository, the URL is an oci:// address with the manifest's digest.
 func (g *gateway) serveModuleDownload(w http.ResponseWriter, r *http.Request, a module.Address) error {
 	absolute, err := g.references(w, r)
 	if err != nil {
@@ -135,7 +125,7 @@ func (g *gateway) serveModuleDownload(w http.ResponseWriter, r *http.Request, a 
 		}
 	}
 	w.Header().Set("X-Terraform-Get", location)
-	return writeJSON(w, r, moduleDownloadJSON{location})
+	return writeJSON(w, r, map[string]string{"location": location})
 }
 
 // serveModuleArchive serves the zip of a module's version.
@@ -169,8 +159,8 @@ func (g *gateway) moduleZip(ctx context.Context, r *http.Request, a module.Addre
 	return zip, g.Catalog.StoredPackage(context.WithoutCancel(ctx), a, zip), nil
 }
 
-// orOrigin redirects a request to the module's origin if h fails because the registry lacks the module or the
-// version, and [Options].ModuleOrigin names the origin. If the registry cannot answer, there is no redirect.
+// orOrigin redirects a request to the module's origin, as [Options].ModuleOrigin says, if h fails because the registry
+// lacks the module or the version. If the registry cannot answer, there is no redirect.
 func (g *gateway) orOrigin(h handler[module.Address]) handler[module.Address] {
 	if g.ModuleOrigin == nil {
 		return h
@@ -202,8 +192,8 @@ func (g *gateway) orOrigin(h handler[module.Address]) handler[module.Address] {
 	}
 }
 
-// isBelowOwnHost reports whether a URL is on the gateway's own host or on a subdomain of it. HTTP clients keep the
-// Authorization header on a redirect to such a host.
+// isBelowOwnHost reports whether a URL is on the gateway's own host or a subdomain. On a redirect to such a host, HTTP
+// clients keep the Authorization header.
 func (g *gateway) isBelowOwnHost(r *http.Request, to *url.URL) bool {
 	hosts := []string{(&url.URL{Host: r.Host}).Hostname()}
 	if own := g.announced(); own != nil {

@@ -7,28 +7,28 @@ import (
 	"log/slog"
 	"net/http"
 	"regexp"
+	"runtime/debug"
+	"strings"
 	"time"
 
+	"github.com/felixge/httpsnoop"
 	"github.com/gorilla/mux"
 
+	"github.com/ocibridge/ocibridge/gateway/access"
 	"github.com/ocibridge/ocibridge/internal/base/telemetry"
 )
 
-// Hooks are called during requests. Concurrent requests call them concurrently. They must not
-// block. Each hook may be nil.
+// Hooks are called during requests, perhaps concurrently. They must not block. Each hook may be nil.
 type Hooks struct {
-	// Began is called when a request arrives.
-	Began func()
-	// Ended is called when the response to a request ends. method is the method that the client
-	// sent, which can be any text. status is 0 if the response was broken off.
+	Began func() // called when a request arrives
+	// Ended is called when the response to a request ends. method can be any text of the client. status is 0 if the
+	// response was broken off.
 	Ended func(route, method string, status int, took time.Duration)
-	// Tracer records traces. With a tracer, requests for the hottest documents go through the
-	// router, too.
+	// Tracer records traces. With a tracer, requests for the hottest documents go through the router, too.
 	Tracer telemetry.Tracer
 }
 
-// Names of routes in metrics and traces. Routes without a name in the router belong to the web
-// page.
+// Names of routes in metrics and traces. Routes without a name in the router belong to the web page.
 const (
 	routeOther   = "other" // the path is not found, or the method is not supported
 	routeIndex   = "index"
@@ -62,12 +62,10 @@ func (g *gateway) trace(ctx context.Context, r *http.Request, id string) (contex
 // requestIDHeader is the header with the request's ID, in requests and responses.
 const requestIDHeader = "X-Request-Id"
 
-// validRequestID matches a client's request ID if the ID is safe to log. A capability is too long
-// to match.
+// validRequestID matches request IDs that are safe to log. A capability is too long to match.
 var validRequestID = regexp.MustCompile(`^[A-Za-z0-9_.:=+/-]{1,64}$`)
 
-// identify takes the client's request ID if the ID is valid, and otherwise creates a new ID. It
-// adds the ID to the response's headers.
+// identify takes the client's request ID if it is valid, or a new one, and adds it to the response's headers.
 func (l *requestLine) identify(w http.ResponseWriter) {
 	l.id[0] = rand.Text()
 	if given := l.request.Header[requestIDHeader]; len(given) == 1 && validRequestID.MatchString(given[0]) {
@@ -75,3 +73,79 @@ func (l *requestLine) identify(w http.ResponseWriter) {
 	}
 	w.Header()[requestIDHeader] = l.id[:]
 }
+
+// logged gives each request an ID, a line in the log and a span, and calls the hooks. It sends the documents that next
+// writes. The log contains no secrets: capabilities have been removed from paths, and it has no queries, and only two
+// headers, the User-Agent and a valid request ID.
+func (g *gateway) logged(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		line := g.begin(w, r, time.Now())
+		out := httpsnoop.Metrics{Code: http.StatusOK}
+		line.route = routeOf(r)
+		ctx, end := g.trace(r.Context(), r, line.id[0])
+		r = r.WithContext(ctx)
+		defer func() {
+			if p := recover(); p != nil {
+				if p != http.ErrAbortHandler {
+					g.Log.ErrorContext(ctx, "panic", "path", r.URL.Path, "panic", p, "stack", string(debug.Stack()))
+				}
+				out.Code = statusAborted
+				defer panic(http.ErrAbortHandler)
+			}
+			g.ended(line, out.Code, out.Written)
+			end(nil, slog.String("http.route", line.route), slog.Int("http.response.status_code", out.Code))
+		}()
+		out.CaptureMetrics(w, func(w http.ResponseWriter) { g.documents.Serve(w, r, next) })
+	})
+}
+
+// begin starts the log line of a request, and calls the hook Began.
+func (g *gateway) begin(w http.ResponseWriter, r *http.Request, now time.Time) *requestLine {
+	line := &requestLine{request: r, start: now}
+	line.identify(w)
+	if g.Hooks.Began != nil {
+		g.Hooks.Began()
+	}
+	return line
+}
+
+// maxLogged is the maximum length in bytes of each text from a client in the log. No path of the gateway is longer.
+const maxLogged = 1024
+
+func clip(s string) string {
+	if len(s) <= maxLogged {
+		return s
+	}
+	return strings.Clone(s[:maxLogged]) + "..."
+}
+
+// ended calls the hook Ended, and logs the request.
+func (g *gateway) ended(line *requestLine, status int, bytes int64) {
+	r, took := line.request, time.Since(line.start)
+	if g.Hooks.Ended != nil {
+		g.Hooks.Ended(line.route, r.Method, status, took)
+	}
+	level := slog.LevelInfo
+	if line.route == routeHealth {
+		level = slog.LevelDebug // monitoring polls these paths
+	}
+	ctx := context.Background() // the request's context would add the request's ID to the line again
+	if g.Log.Enabled(ctx, level) {
+		g.Log.LogAttrs(ctx, level, "request", append([]slog.Attr{
+			slog.String("method", clip(r.Method)), slog.String("path", clip(r.URL.Path)), slog.Int("status", status), slog.Int64("bytes", bytes),
+			slog.Duration("duration", took.Round(time.Millisecond)), slog.String("client", r.RemoteAddr), slog.String("agent", clip(r.UserAgent())),
+			slog.String(telemetry.LogKey, line.id[0]),
+		}, access.LogAttrs(r.Context())...)...)
+	}
+}
+
+// requestLine is the log line of a request.
+type requestLine struct {
+	request *http.Request
+	id      [1]string // an array, so that a slice of it can be a header value
+	route   string
+	start   time.Time
+}
+
+// statusAborted is the status of a broken-off response in the log and in hooks.
+const statusAborted = 0

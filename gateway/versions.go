@@ -29,8 +29,7 @@ const versionReads = 16
 // versionsJSON is the response of "List Available Versions" in the provider registry protocol.
 type versionsJSON struct {
 	Versions []*listedVersionJSON `json:"versions"`
-	// Warnings are texts that OpenTofu and Terraform show to users.
-	Warnings []string `json:"warnings,omitempty"`
+	Warnings []string             `json:"warnings,omitempty"` // clients show them to users
 }
 
 // listedVersionJSON is a version in versionsJSON. The protocols and platforms are omitted if they are unknown.
@@ -124,13 +123,10 @@ func (g *gateway) versionsOf(ctx context.Context, view catalog.View, item *catal
 }
 
 const (
-	// maxDenialWarnings is the maximum number of warnings about denied versions in a list.
-	maxDenialWarnings = 10
-	// maxWarnedVersions is the maximum number of versions that such a warning names.
-	maxWarnedVersions = 5
+	maxDenialWarnings = 10 // the maximum number of warnings about denied versions in a list
+	maxWarnedVersions = 5  // the maximum number of versions that such a warning names
 )
 
-// denialWarnings returns a warning for each denial. Clients show these warnings to their users.
 func denialWarnings(denials []catalog.Denial) (out []string) {
 	for _, d := range denials[:min(len(denials), maxDenialWarnings)] {
 		var names []string
@@ -160,8 +156,7 @@ func listDenied(denials []catalog.Denial) (out []*listedVersionJSON) {
 }
 
 // listVersions lists the versions in an item that clients install. It reads only versions that the summary does not
-// describe. If no version is signed according to the summary, it reads all versions, because a wrong answer would tell
-// clients that the provider is absent.
+// describe, or all if no version is signed according to it, because clients would treat the provider as absent.
 func (g *gateway) listVersions(ctx context.Context, view catalog.View, item *catalog.Item, fromCache bool) ([]*listedVersionJSON, error) {
 	summary := view.Summary(ctx, item)
 	out, err := g.listSigned(ctx, view, item, summary, fromCache)
@@ -179,10 +174,9 @@ func (g *gateway) listVersions(ctx context.Context, view catalog.View, item *cat
 // version with invalid content is listed without a description. If it were omitted, clients would silently install an
 // older version.
 //
-// If a version cannot be read, listSigned fails, because the version may or may not be signed. But if fromCache
-// is true, the list is older than this request, and the version may be unreadable for a long time. Then
-// listSigned lists that version without a description, so that clients can install other versions. If no
-// version at all can be read, listSigned always fails.
+// If a version cannot be read, listSigned fails, because the version may or may not be signed. But if fromCache is true,
+// the list is older than this request, and the version may be unreadable for a long time. Then it is listed without a
+// description, so that clients can install others. If no version at all can be read, listSigned always fails.
 func (g *gateway) listSigned(ctx context.Context, view catalog.View, item *catalog.Item, summary artifact.Summary, fromCache bool) ([]*listedVersionJSON, error) {
 	a, versions := item.Address, item.Versions
 	out := make([]*listedVersionJSON, len(versions))
@@ -195,8 +189,7 @@ func (g *gateway) listSigned(ctx context.Context, view catalog.View, item *catal
 				return ctx.Err() // the read of another version has failed
 			}
 			if offer, ok := item.Offer(v); ok && offer.Signed {
-				// The offer contains everything that a list needs. So the list does not cause a request to the
-				// origin for each version.
+				// The offer has all that a list needs, so the origin gets no request for each version.
 				out[i] = listed(v, offer.Protocols, offer.Platforms)
 				return nil
 			}
@@ -237,8 +230,7 @@ func (g *gateway) listSigned(ctx context.Context, view catalog.View, item *catal
 	return out, nil
 }
 
-// listVersion describes a version if it is signed, and otherwise returns nil. The verdict comes from the index
-// or, if the index has none, from the manifest of the evidence.
+// listVersion describes a version if it is signed, and otherwise returns nil.
 func (g *gateway) listVersion(ctx context.Context, view catalog.View, a provider.Address, v provider.Version) (*listedVersionJSON, error) {
 	item, err := view.Version(ctx, a, v)
 	if err != nil {
@@ -264,14 +256,8 @@ func listed(v provider.Version, known []string, platforms []provider.Platform) *
 
 var protocolVersion = regexp.MustCompile(`^[0-9]{1,6}(\.[0-9]{1,6}){0,2}$`)
 
-// protocols returns the valid plugin protocol versions. Clients would refuse the whole response because of one
-// invalid protocol version.
+// protocols returns the valid plugin protocol versions, and never nil. Clients would refuse the whole response because
+// of one that is invalid.
 func protocols(all []string) []string {
-	out := []string{}
-	for _, p := range all {
-		if protocolVersion.MatchString(p) {
-			out = append(out, p)
-		}
-	}
-	return out
+	return slices.DeleteFunc(append([]string{}, all...), func(p string) bool { return !protocolVersion.MatchString(p) })
 }

@@ -2,6 +2,7 @@ package trust
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -37,8 +38,8 @@ func CheckArmour(text string) error {
 	return nil
 }
 
-// isChecksum reports whether text is the encoded checksum of an armour block (RFC 4880, section
-// 6.1). The block lacks its first dashes. If the armour cannot be read, isChecksum returns true.
+// isChecksum reports whether text is the encoded checksum of an armour block without its first dashes (RFC 4880, section
+// 6.1), or the armour cannot be read.
 func isChecksum(text, block string) bool {
 	_, body, err := dearmour("-----BEGIN " + block)
 	if err != nil {
@@ -75,16 +76,11 @@ func CleanKeys(object json.RawMessage) (clean json.RawMessage, found error) {
 		if err != nil {
 			continue // the verification reports it
 		}
-		if found == nil {
-			found = CheckArmour(text)
-		}
+		found = cmp.Or(found, CheckArmour(text))
 		key["ascii_armor"], _ = json.Marshal(cleaned) // cannot fail for a string
 	}
-	if found == nil {
-		return object, nil
-	}
 	var whole map[string]json.RawMessage
-	if err := json.Unmarshal(object, &whole); err != nil {
+	if found == nil || json.Unmarshal(object, &whole) != nil {
 		return object, nil
 	}
 	whole["gpg_public_keys"], _ = json.Marshal(keys.GPG) // cannot fail, nor below: its values were decoded

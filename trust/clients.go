@@ -9,8 +9,8 @@ import (
 	"github.com/ProtonMail/go-crypto/openpgp/packet"
 )
 
-// A generation is a set of clients whose OpenPGP libraries know the same kinds of keys and hashes. Newer generations
-// know all kinds that older ones know. The go.mod file of each client names its library.
+// A generation is a set of clients whose OpenPGP libraries, as in their go.mod files, know the same kinds of keys and
+// hashes. Newer generations know all kinds that older ones know.
 type generation int
 
 const (
@@ -38,8 +38,7 @@ type limit struct {
 	what  string
 }
 
-// String returns a sentence about the clients that do not read the key or the signature. It returns "" if all clients
-// read it.
+// String returns a sentence about the clients that do not read the key or the signature, or "" if all read it.
 func (l limit) String() string {
 	if l.since == anyClient {
 		return ""
@@ -55,8 +54,7 @@ func (l *limit) raise(other limit) {
 }
 
 // addLimit raises the limit of the key for one of its packets. Whether the generation terraform16 reads a key with an
-// unknown subkey or certification depends on the order of the packets. In this case, the limit claims only that older
-// clients do not read the key.
+// unknown subkey or certification depends on the order of the packets, so the limit then claims it of older clients only.
 func (k *unverifiedKey) addLimit(p packet.Packet) {
 	if k.primary == nil {
 		return
@@ -76,8 +74,7 @@ func (k *unverifiedKey) addLimit(p packet.Packet) {
 	k.limit.raise(l)
 }
 
-// signatureLimit returns the limit of a detached signature, up to the first packet that names one of the keys. Clients
-// read no further.
+// signatureLimit returns the limit of a detached signature, up to the first packet that names one of the keys.
 func signatureLimit(signature []byte, keys openpgp.EntityList) (l limit) {
 	defer recoverPanic(new(error))
 	r := packet.NewReader(bytes.NewReader(signature))
@@ -95,8 +92,8 @@ func signatureLimit(signature []byte, keys openpgp.EntityList) (l limit) {
 	return l
 }
 
-// signatureKind returns the oldest clients that know the algorithms of a signature. If not all clients know them, it
-// also says how the signature was made.
+// signatureKind returns the oldest clients that know the algorithms of a signature, and says how it was made if not all
+// know them.
 func signatureKind(s *packet.Signature) (since generation, how string) {
 	since, kind := algorithmKind(s.PubKeyAlgo)
 	how = "by " + kind + " key"
@@ -109,7 +106,7 @@ func signatureKind(s *packet.Signature) (since generation, how string) {
 	return since, how
 }
 
-// keyKind returns the oldest clients that know the kind of a key. If not all clients know it, it also returns the kind.
+// keyKind returns the oldest clients that know the kind of a key, and the kind if not all know it.
 func keyKind(pk *packet.PublicKey) (since generation, kind string) {
 	since, kind = algorithmKind(pk.PubKeyAlgo)
 	curve, err := pk.Curve()
@@ -124,8 +121,7 @@ func keyKind(pk *packet.PublicKey) (since generation, kind string) {
 	return since, kind
 }
 
-// algorithmKind returns the oldest clients that know an algorithm. If not all clients know it, it also returns the kind
-// of its keys.
+// algorithmKind returns the oldest clients that know an algorithm, and the kind of its keys if not all know it.
 func algorithmKind(a packet.PublicKeyAlgorithm) (since generation, kind string) {
 	switch a {
 	case packet.PubKeyAlgoRSA, packet.PubKeyAlgoRSAEncryptOnly, packet.PubKeyAlgoRSASignOnly, packet.PubKeyAlgoDSA,

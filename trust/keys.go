@@ -7,7 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/ProtonMail/go-crypto/openpgp"
 	"github.com/ProtonMail/go-crypto/openpgp/armor"
@@ -43,9 +46,7 @@ func ParseSigningKeys(object json.RawMessage) ([]string, error) {
 }
 
 // fingerprintOf returns a key's fingerprint in the form of Policy.Keys.
-func fingerprintOf(k *packet.PublicKey) string {
-	return fmt.Sprintf("%X", k.Fingerprint)
-}
+func fingerprintOf(k *packet.PublicKey) string { return fmt.Sprintf("%X", k.Fingerprint) }
 
 const (
 	publicKeyHelp  = "a public key is in ASCII armour, as gpg --armor --export KEYID writes it"
@@ -63,10 +64,10 @@ type ring struct {
 }
 
 // readRings splits armoured blocks into their packets, and verifies nothing. It returns an
-// error if the blocks exceed a limit. It also returns an error if any key is private,
-// because all keys are stored with the release for everybody to read. If a block cannot be
-// read, the error is stored in the block's ring, and matters only if that ring is used.
-// Cancelling ctx stops readRings between two packets.
+// error if the blocks exceed a limit, or if any key is private, because all keys are stored
+// with the release for everybody to read. If a block cannot be read, the error is stored in
+// its ring, and matters only if that ring is used. Cancelling ctx stops readRings between two
+// packets.
 func readRings(ctx context.Context, armoured []string) ([]ring, error) {
 	if len(armoured) > maxKeys {
 		return nil, hint.Wrap(tooLarge("%d signing keys are offered, more than %d", len(armoured), maxKeys), tooLargeHelp)
@@ -92,8 +93,7 @@ func readRings(ctx context.Context, armoured []string) ([]ring, error) {
 	return out, nil
 }
 
-// read reads an armoured block with public keys. It returns an error for a private key,
-// although clients accept private keys.
+// read reads an armoured block with public keys. Unlike clients, it refuses a private key.
 func (l *load) read(ctx context.Context, text string) ([]unverifiedKey, error) {
 	if l.bytes += len(text); l.bytes > maxKeyBytes {
 		return nil, tooLarge("the signing keys have more than %d bytes", maxKeyBytes)
@@ -126,11 +126,11 @@ func unreadable(err error) error {
 }
 
 // maxArmourLine is the maximum length of a line in bytes. The library copies a header line
-// again for every further 100 bytes of the line.
+// again for every 100 bytes.
 const maxArmourLine = 4 << 10
 
-// dearmour returns the type and the content of the first block of ASCII armour in a text. It
-// returns io.EOF if the text has no such block.
+// dearmour returns the type and the content of the first block of ASCII armour in a text, or
+// io.EOF if there is none.
 func dearmour(text string) (blockType string, body []byte, err error) {
 	defer recoverPanic(&err)
 	for line := range strings.SplitSeq(text, "\n") {
@@ -146,14 +146,12 @@ func dearmour(text string) (blockType string, body []byte, err error) {
 	return block.Type, body, err
 }
 
-// hashedBytes is the number of bytes of a document that the library hashes during one unit
-// of [verificationCost]. It was measured in the slowest case, which is a text signature over
-// a document of line feeds.
+// hashedBytes is the number of bytes that the library hashes during one unit of
+// [verificationCost], in the slowest case: a text signature over a document of line feeds.
 const hashedBytes = 32 << 10
 
 // checkCost returns an error if the verifications with all keys would take too long. The
-// library hashes the signed document once for each ring. If there is no signed document, doc
-// is nil.
+// library hashes the signed document, if there is one, once for each ring.
 func checkCost(rings []ring, doc []byte) error {
 	cost := 0
 	for _, r := range rings {
@@ -203,9 +201,7 @@ func (k unverifiedKey) entity() (read openpgp.EntityList, err error) {
 // isSkipped reports whether the library skips a key with the given error and continues with
 // the next key.
 func isSkipped(err error) bool {
-	var unsupported pgperrors.UnsupportedError
-	var structural pgperrors.StructuralError
-	return errors.As(err, &unsupported) || errors.As(err, &structural)
+	return errors.As(err, new(pgperrors.UnsupportedError)) || errors.As(err, new(pgperrors.StructuralError))
 }
 
 // KeyIDs returns the IDs that a registry gives for armoured public keys, in upper-case
@@ -219,8 +215,8 @@ func KeyIDs(ctx context.Context, armoured []string) ([]string, error) {
 	return out, err
 }
 
-// readEach verifies the self-signatures in each armoured block, and calls take with the
-// valid keys of the block. It returns an error if a block is invalid.
+// readEach verifies the self-signatures in each armoured block, and calls take with its valid
+// keys. It returns an error if a block is invalid.
 func readEach(ctx context.Context, armoured []string, take func(ring, openpgp.EntityList) error) error {
 	release, err := acquireSlot(ctx)
 	if err != nil {
@@ -245,6 +241,79 @@ func readEach(ctx context.Context, armoured []string, take func(ring, openpgp.En
 		if err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// Key is a public key in a key file. Its self-signatures are verified.
+type Key struct {
+	Fingerprint string    `json:"fingerprint"` // of the primary key, in the form of [Policy.Keys]
+	UserIDs     []string  `json:"user_ids"`    // sorted; anyone can put any user ID into a key
+	Created     time.Time `json:"created"`
+	Expires     time.Time `json:"expires,omitzero"` // zero means never
+	Revoked     bool      `json:"revoked"`
+}
+
+var endOfKeyBlock = "-----END " + openpgp.PublicKeyType + "-----"
+
+// ReadKeys reads a key file, which contains blocks of public keys in ASCII armour. It
+// returns an error if a key is invalid or private, if there is no key, or if the keys
+// exceed the limits for the keys of a release.
+func ReadKeys(ctx context.Context, file string) ([]Key, error) {
+	file = strings.TrimPrefix(file, "\ufeff") // the byte order mark of editors on Windows
+	blocks := strings.SplitAfter(file, endOfKeyBlock)
+	if tail := len(blocks) - 1; tail > 0 && strings.TrimSpace(blocks[tail]) == "" {
+		blocks = blocks[:tail]
+	}
+	var out []Key
+	err := readEach(ctx, blocks, func(r ring, keys openpgp.EntityList) error {
+		if len(keys) < len(r.keys) {
+			return hint.New("a key in the file is invalid", publicKeyHelp)
+		}
+		for _, k := range keys {
+			out = append(out, keyOf(k))
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func keyOf(e *openpgp.Entity) Key {
+	k := Key{Fingerprint: fingerprintOf(e.PrimaryKey), Created: e.PrimaryKey.CreationTime.UTC(), UserIDs: []string{}, Revoked: e.Revoked(time.Now())}
+	for id := range e.Identities {
+		k.UserIDs = append(k.UserIDs, id)
+	}
+	slices.Sort(k.UserIDs)
+	if s, _ := e.PrimarySelfSignature(); s != nil && s.KeyLifetimeSecs != nil && *s.KeyLifetimeSecs > 0 {
+		k.Expires = k.Created.Add(time.Duration(*s.KeyLifetimeSecs) * time.Second)
+	}
+	return k
+}
+
+// slots limits the number of releases that the process verifies concurrently, so that half
+// of the CPUs remain free for other requests.
+var slots = make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))
+
+// acquireSlot waits for a slot. It fails if ctx ends first. The caller must call release.
+func acquireSlot(ctx context.Context) (release func(), err error) {
+	if err := contextErr(ctx); err != nil {
+		return nil, err
+	}
+	select {
+	case slots <- struct{}{}:
+		return func() { <-slots }, nil
+	case <-ctx.Done():
+		return nil, contextErr(ctx)
+	}
+}
+
+// contextErr returns an error that wraps the error of ctx if ctx has ended.
+func contextErr(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("verify signatures: %w", err)
 	}
 	return nil
 }

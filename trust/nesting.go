@@ -7,17 +7,13 @@ import (
 	"github.com/ProtonMail/go-crypto/openpgp/packet"
 )
 
-// errNested means that a signature contains another signature that is not a primary key
-// binding.
 var errNested = errors.New("a signature holds another signature, which is not one that a signing subkey makes of its primary key")
 
-// countSubpackets returns the number of subpackets in a signature, given the content of the
-// signature's packet. It returns errNested if the signature contains a signature that may
-// not be nested. The library would parse nested signatures of any depth before it checks
-// them, and would keep a copy at each level.
-//
-// The only signature that may be nested is a primary key binding, and the library accepts
-// no signature within it (RFC 9580, sections 5.2.3.34 and 10.1.5).
+// countSubpackets returns the number of subpackets in a signature, given the content of its
+// packet. It returns errNested if the signature contains another one than a primary key
+// binding, within which the library accepts no signature (RFC 9580, sections 5.2.3.34 and
+// 10.1.5). The library would parse nested signatures of any depth before it checks them, and
+// would keep a copy at each level.
 func countSubpackets(signature []byte) (n int, err error) {
 	for subpacket := range subpackets(signature) {
 		n++
@@ -70,8 +66,8 @@ func subpackets(signature []byte) func(yield func([]byte) bool) {
 	}
 }
 
-// cutArea splits data into a subpacket area and the rest. The data begins with the length of
-// the area, which has lengthBytes bytes. ok is false if the data is too short.
+// cutArea splits data, which begins with the length of a subpacket area in lengthBytes bytes,
+// into the area and the rest. ok is false if the data is too short.
 func cutArea(data []byte, lengthBytes int) (area, rest []byte, ok bool) {
 	if len(data) < lengthBytes {
 		return nil, nil, false
@@ -86,9 +82,8 @@ func cutArea(data []byte, lengthBytes int) (area, rest []byte, ok bool) {
 	return data[:length], data[length:], true
 }
 
-// cutSubpacket splits data into the first subpacket and the rest (RFC 9580, section
-// 5.2.3.7). A subpacket has at least one byte. ok is false if the data does not begin with a
-// valid subpacket.
+// cutSubpacket splits data into the first subpacket, which has at least one byte, and the
+// rest (RFC 9580, section 5.2.3.7). ok is false if the subpacket is invalid.
 func cutSubpacket(data []byte) (subpacket, rest []byte, ok bool) {
 	length, data, ok := cutLength(data)
 	if !ok || length == 0 || length > uint64(len(data)) {
@@ -98,8 +93,7 @@ func cutSubpacket(data []byte) (subpacket, rest []byte, ok bool) {
 }
 
 // cutLength splits data into the length at its start and the rest. Packets of the new format
-// and subpackets encode their length in the same way. The exception is that some values mean
-// a partial length in a packet, but not in a subpacket.
+// and subpackets encode their length in the same way, apart from the partial lengths of packets.
 func cutLength(data []byte) (length uint64, rest []byte, ok bool) {
 	switch {
 	case len(data) == 0:

@@ -20,47 +20,32 @@ import (
 // release before the first verification, and refuses keys that exceed these limits. The
 // limits apply to all keys of a release together.
 const (
-	// maxKeys is the maximum number of armoured blocks.
-	maxKeys = 64
+	maxKeys = 64 // armoured blocks
 	// maxKeyBytes is the maximum size of the armoured text in bytes. A key with many
 	// certifications has about 100 KiB and 700 signatures. Few releases have more than two
 	// keys.
-	maxKeyBytes = 512 << 10
-	// maxPackets is the maximum number of packets, including packets of unknown types.
-	maxPackets = 4096
-	// maxSignatures is the maximum number of signatures. Three keys with many certifications
-	// stay below it.
-	maxSignatures = 2048
-	// maxSubpackets is the maximum number of subpackets in all signatures together. It is 16
-	// for each of maxSignatures signatures. It is limited because the library allocates
-	// memory for each subpacket. Real signatures have 4 to 12 subpackets.
+	maxKeyBytes   = 512 << 10
+	maxPackets    = 4096 // including packets of unknown types
+	maxSignatures = 2048 // three keys with many certifications have fewer
+	// maxSubpackets is the maximum number of subpackets in all signatures together. The library
+	// allocates memory for each one. Real signatures have 4 to 12 subpackets.
 	maxSubpackets = 16 * maxSignatures
-	// maxKeyPackets is the maximum number of primary keys and subkeys. This is enough for
-	// maxKeys keys with three subkeys each.
-	maxKeyPackets = 256
-	// maxCost is the maximum CPU time for the verifications of one release, in units of
-	// [verificationCost]. It is about a second.
-	maxCost = 1000
+	maxKeyPackets = 256  // primary keys and subkeys: maxKeys keys with three subkeys each
+	maxCost       = 1000 // about a second of CPU time, in units of [verificationCost]
 
 	// maxUserIDBytes is the maximum length in bytes of a user ID. The library hashes a user
 	// ID for each signature over it. GnuPG reads at most 2 KiB.
 	maxUserIDBytes = 4 << 10
-	// maxRSABits is the maximum size in bits of the modulus of an RSA key. At this size,
-	// verification takes 10 ms.
-	maxRSABits = 16384
+	maxRSABits     = 16384 // the size of the modulus, at which verification takes 10 ms
 	// maxDSABits and maxDSAOrderBits are the maximum sizes in bits of p and q of a DSA key.
 	// The standard allows 3072 and 256 bits. At these sizes, verification takes 6 ms.
 	maxDSABits, maxDSAOrderBits = 4096, 512
-	// maxElgamalBits is the maximum size in bits of the numbers of an Elgamal key. Elgamal
-	// keys cannot verify signatures.
-	maxElgamalBits = 16384
-	// maxSignaturePackets is the maximum number of packets in a detached signature. Real
-	// signatures have one packet for each signer. The library reads all packets again for
-	// each key.
-	maxSignaturePackets = 64
-	// maxSignatureSubpackets is the maximum number of subpackets in a detached signature. It
-	// is 16 for each of maxSignaturePackets packets.
-	maxSignatureSubpackets = 16 * maxSignaturePackets
+	maxElgamalBits              = 16384 // Elgamal keys cannot verify signatures
+
+	// maxSignaturePackets is the maximum number of packets in a detached signature, which has
+	// one for each signer. The library reads all packets again for each key.
+	maxSignaturePackets    = 64
+	maxSignatureSubpackets = 16 * maxSignaturePackets // all in a detached signature together
 )
 
 // errTooLarge means that the keys or the signature of a release exceed a limit.
@@ -70,8 +55,7 @@ func tooLarge(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", errTooLarge, fmt.Sprintf(format, args...))
 }
 
-// unverifiedKey is a transferable public key (RFC 9580, section 10.1) whose signatures have
-// not been verified yet.
+// unverifiedKey is a transferable public key (RFC 9580, section 10.1) with unverified signatures.
 type unverifiedKey struct {
 	packets []byte
 	primary *packet.PublicKey // nil if the packets contain no primary key that the library supports
@@ -88,8 +72,7 @@ type load struct{ bytes, packets, keys, signatures, subpackets int }
 //
 // A packet with invalid content is only counted, because the library will later ignore the
 // packet or refuse the key. An error wraps errTooLarge if a limit is exceeded, and
-// errPrivateKey if a key is private. walk checks ctx before each packet. If ctx has ended,
-// it returns the error of ctx.
+// errPrivateKey if a key is private. walk checks ctx before each packet.
 func (l *load) walk(ctx context.Context, body []byte) (keys []unverifiedKey, err error) {
 	defer recoverPanic(&err)
 	keys = make([]unverifiedKey, 1)
@@ -123,8 +106,8 @@ func (l *load) walk(ctx context.Context, body []byte) (keys []unverifiedKey, err
 	return keys, nil
 }
 
-// admit returns an error if the library must not parse the first packet in packets. Such a
-// packet would take too much time or memory to parse, or does not belong in a public key.
+// admit returns an error if the library must not parse the first packet in packets, because
+// it would take too much time or memory, or does not belong in a public key.
 func (l *load) admit(packets []byte) error {
 	if l.packets++; l.packets > maxPackets {
 		return tooLarge("the signing keys hold more than %d packets", maxPackets)
@@ -190,11 +173,8 @@ func (k *unverifiedKey) add(p packet.Packet) {
 }
 
 func isCertification(s *packet.Signature) bool {
-	switch s.SigType {
-	case packet.SigTypeGenericCert, packet.SigTypePersonaCert, packet.SigTypeCasualCert, packet.SigTypePositiveCert, packet.SigTypeCertificationRevocation:
-		return true
-	}
-	return false
+	return slices.Contains([]packet.SignatureType{packet.SigTypeGenericCert, packet.SigTypePersonaCert, packet.SigTypeCasualCert,
+		packet.SigTypePositiveCert, packet.SigTypeCertificationRevocation}, s.SigType)
 }
 
 // hasFingerprint reports whether the primary key or a subkey has one of the fingerprints.
@@ -204,7 +184,7 @@ func (k *unverifiedKey) hasFingerprint(fingerprints []string) bool {
 }
 
 // packetType returns the packet type from the first byte of a packet, in the old or the new
-// format (RFC 9580, section 4.2). ok is false if no packet begins with this byte.
+// format (RFC 9580, section 4.2), or false if no packet begins with this byte.
 func packetType(header byte) (t int, ok bool) {
 	if header&0x40 != 0 {
 		return int(header & 0x3f), header&0x80 != 0
@@ -248,9 +228,8 @@ func packetContent(packets []byte) ([]byte, error) {
 	return content[:length], nil
 }
 
-// countPacket returns the number of subpackets in the first packet in packets. The number is
-// 0 for a packet that is not a signature. countPacket returns an error if the library must
-// not parse the packet.
+// countPacket returns the number of subpackets in the first packet in packets if that is a
+// signature. It returns an error if the library must not parse the packet.
 func countPacket(t int, packets []byte) (subpackets int, err error) {
 	content, err := packetContent(packets)
 	if err != nil || t != typeSignature {
@@ -274,9 +253,8 @@ const (
 	typeNonCritical   = 40 // readers ignore unknown packets of this type and above
 )
 
-// checkKeyPacketType returns an error for a packet type that does not occur in public keys.
-// This excludes compressed and encrypted packets, because the library would read their
-// content.
+// checkKeyPacketType returns an error for a packet type that does not occur in public keys,
+// such as compressed and encrypted packets, whose content the library would read.
 func checkKeyPacketType(t int) error {
 	switch t {
 	case typePrivateKey, typePrivateSubkey:
@@ -290,8 +268,8 @@ func checkKeyPacketType(t int) error {
 	return fmt.Errorf("it holds a packet of type %d, which no public key has", t)
 }
 
-// checkNumbers returns an error if a number in the key exceeds its limit. Elliptic-curve and
-// post-quantum keys have a fixed size for each algorithm.
+// checkNumbers returns an error if a number in the key exceeds its limit. Keys of other kinds
+// have a fixed size.
 func checkNumbers(pk *packet.PublicKey) error {
 	type number struct {
 		name       string
@@ -347,8 +325,7 @@ func verificationCost(pk *packet.PublicKey) int {
 }
 
 // checkSignaturePackets returns an error if a detached signature exceeds a limit or has a
-// packet of an unexpected type. It checks the packets up to the first invalid packet,
-// because the library reads no further.
+// packet of an unexpected type, up to the first invalid packet. The library reads no further.
 func checkSignaturePackets(signature []byte) (err error) {
 	defer recoverPanic(&err)
 	n, subpackets := 0, 0
@@ -381,7 +358,5 @@ func checkSignaturePackets(signature []byte) (err error) {
 
 // isIgnored reports whether the library skips a packet that it cannot parse because of err.
 func isIgnored(err error) bool {
-	var unknown pgperrors.UnknownPacketTypeError
-	var unsupported pgperrors.UnsupportedError
-	return errors.As(err, &unknown) || errors.As(err, &unsupported)
+	return errors.As(err, new(pgperrors.UnknownPacketTypeError)) || errors.As(err, new(pgperrors.UnsupportedError))
 }

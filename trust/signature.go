@@ -17,11 +17,8 @@ import (
 )
 
 const (
-	// maxSignatureBytes is the maximum size of a detached signature in bytes.
-	maxSignatureBytes = 64 << 10
-	// maxArmouredSignatureBytes is the maximum size in bytes of a signature in ASCII armour,
-	// which is a third longer than the signature itself.
-	maxArmouredSignatureBytes = 2 * maxSignatureBytes
+	maxSignatureBytes         = 64 << 10              // the maximum size of a detached signature
+	maxArmouredSignatureBytes = 2 * maxSignatureBytes // ASCII armour makes it a third longer
 )
 
 // Signer identifies the key that verified a signature.
@@ -66,8 +63,7 @@ const (
 	SignatureFromFuture Expiry = "was made in the future, by this machine's clock"
 )
 
-// expiryOf returns the reason behind the library's error for a signature that is not valid at
-// the moment, and for the key that made it.
+// expiryOf returns the reason behind the library's error for a signature by the key e.
 func expiryOf(err error, e *openpgp.Entity, signature []byte, now time.Time) Expiry {
 	isLater := func(k openpgp.Subkey) bool { return k.PublicKey.CreationTime.After(now) }
 	switch {
@@ -94,17 +90,14 @@ func madeAt(signature []byte) (latest time.Time) {
 }
 
 var (
-	// errUnknownIssuer means that none of the keys made the signature.
 	errUnknownIssuer = errors.New("the signature was made by none of the keys offered")
-	// errNotPinned means that none of the pinned keys made the signature.
-	errNotPinned = errors.New("the signature was made by none of the pinned keys")
+	errNotPinned     = errors.New("the signature was made by none of the pinned keys")
 )
 
-// verifySignature returns the first key that verifies a detached signature of doc. Its result
-// is the same as that of clients. It tries the keys in order, and returns an error at the
-// first invalid key. It also returns an error if a key has the ID in the signature but does
-// not verify the signature. It returns an expired key only if no other key verifies the
-// signature. If the policy pins keys, other keys are not tried.
+// verifySignature returns the first key that verifies a detached signature of doc, as clients
+// do. It tries the keys in order, and returns an error at the first invalid key, or if a key
+// has the ID in the signature but does not verify it. It returns an expired key only if no
+// other key verifies the signature. If the policy pins keys, other keys are not tried.
 //
 // verifySignature uses one of the process's slots. It checks ctx before each packet of the
 // keys and before each key. If ctx ends, the signature is neither accepted nor refused.
@@ -148,8 +141,7 @@ func (p Policy) verifySignature(ctx context.Context, doc, signature []byte, keys
 	return Signer{}, errUnknownIssuer
 }
 
-// issuer returns the ID of the key that a signature names, in the form that clients print. A signature proves nothing
-// about this ID. issuer returns "" if the signature names no key.
+// issuer returns the unproven ID of the key that a signature names, in the form that clients print, or "" if there is none.
 func issuer(signature []byte) (id string) {
 	defer recoverPanic(new(error))
 	r := packet.NewReader(bytes.NewReader(signature))
@@ -161,9 +153,8 @@ func issuer(signature []byte) (id string) {
 	return ""
 }
 
-// findSigner returns the first key that verifies the signature and has not expired. If there
-// is no such key, it returns the first expired key that verifies the signature. If no key
-// verifies the signature, it returns nil.
+// findSigner returns the first key that verifies the signature and has not expired, or else
+// the first expired key that verifies it, or nil.
 func (p Policy) findSigner(ctx context.Context, rings []ring, doc, signature []byte) (*Signer, error) {
 	var expired *Signer
 	var unread limit
@@ -200,8 +191,7 @@ func (p Policy) findSigner(ctx context.Context, rings []ring, doc, signature []b
 	return expired, nil
 }
 
-// signerIn returns the key of a ring that verifies the signature, even if the key has expired.
-// It returns nil if no key of the ring made the signature.
+// signerIn returns the key of a ring that made the signature, even if it has expired, or nil.
 func (p Policy) signerIn(keys openpgp.EntityList, doc, signature []byte) (*Signer, error) {
 	entity, err := check(keys, doc, signature)
 	switch {
@@ -218,8 +208,7 @@ func (p Policy) signerIn(keys openpgp.EntityList, doc, signature []byte) (*Signe
 		return nil, hint.Wrap(fmt.Errorf("the key %s that made the signature is revoked", fingerprintOf(entity.PrimaryKey)),
 			"its owner revoked it, or its part that signed; ask its publisher for a release signed by another key")
 	}
-	// The library's error may contain a long text from the signature, such as the name of a
-	// notation.
+	// The library's error may contain a long text from the signature.
 	return nil, fmt.Errorf("the signature is not valid: %.200s", err)
 }
 
@@ -235,9 +224,8 @@ func primariesOf(rings []ring) (out []string) {
 	return out
 }
 
-// dropUnpinned removes each key if neither the primary key nor a subkey is pinned. The
-// self-signatures of a removed key are never verified. Packets without a primary key remain,
-// because they must lead to an error later.
+// dropUnpinned removes each key if neither the primary key nor a subkey is pinned, before its
+// self-signatures are verified. Packets without a primary key must lead to an error later.
 func (p Policy) dropUnpinned(rings []ring) {
 	if !p.Pins() {
 		return
@@ -249,8 +237,8 @@ func (p Policy) dropUnpinned(rings []ring) {
 	}
 }
 
-// notPinnedHelp returns the hint for a signature that no pinned key made.
-// [Policy.dropUnpinned] has already removed keys from rings.
+// notPinnedHelp returns the hint for a signature that no pinned key made. rings are those that
+// [Policy.dropUnpinned] left.
 func (p Policy) notPinnedHelp(rings []ring) string {
 	for _, r := range rings {
 		for _, k := range r.keys {
@@ -268,8 +256,7 @@ func check(ring openpgp.EntityList, doc, signature []byte) (entity *openpgp.Enti
 	return openpgp.CheckDetachedSignature(ring, bytes.NewReader(doc), bytes.NewReader(signature), nil)
 }
 
-// recoverPanic turns a panic of the OpenPGP library into an error. The library panics on some
-// malformed keys. Without this function, such a key would end the process.
+// recoverPanic turns a panic of the OpenPGP library, such as for a malformed key, into an error.
 func recoverPanic(err *error) {
 	if p := recover(); p != nil {
 		*err = fmt.Errorf("the key or the signature is malformed: %v", p)
@@ -284,7 +271,7 @@ func (p Policy) pinned(ring openpgp.EntityList) openpgp.EntityList {
 	return slices.DeleteFunc(ring, func(e *openpgp.Entity) bool { return !slices.Contains(p.Keys, fingerprintOf(e.PrimaryKey)) })
 }
 
-// abbreviate lists fingerprints for a message. It shortens long lists.
+// abbreviate lists fingerprints for a message.
 func abbreviate(fingerprints []string) string {
 	const most = 4
 	if n := len(fingerprints); n > most {
@@ -294,12 +281,8 @@ func abbreviate(fingerprints []string) string {
 }
 
 func (p Policy) signerOf(e *openpgp.Entity, expiry Expiry) *Signer {
-	return &Signer{
-		Fingerprint: fingerprintOf(e.PrimaryKey),
-		KeyID:       e.PrimaryKey.KeyIdString(),
-		Expiry:      expiry,
-		Pinned:      p.Pins(), // if the policy pins keys, only pinned keys are tried
-	}
+	// If the policy pins keys, only pinned keys are tried.
+	return &Signer{Fingerprint: fingerprintOf(e.PrimaryKey), KeyID: e.PrimaryKey.KeyIdString(), Expiry: expiry, Pinned: p.Pins()}
 }
 
 // BinarySignature removes the ASCII armour from a detached signature, because signatures are
@@ -324,8 +307,8 @@ func BinarySignature(signature []byte) ([]byte, error) {
 	return raw, nil
 }
 
-// unverifiedSignature returns the binary form of a signature that no key verifies. It returns
-// nil if the signature is too large or its armour cannot be read.
+// unverifiedSignature returns the binary form of a signature that no key verifies, or nil if
+// it is too large or its armour cannot be read.
 func unverifiedSignature(signature []byte) []byte {
 	raw, err := BinarySignature(signature)
 	if err != nil || len(raw) > maxSignatureBytes {

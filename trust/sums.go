@@ -12,19 +12,17 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// maxSumsBytes is the maximum size in bytes of a SHA256SUMS document. Real documents have
-// about 2 KiB.
+// maxSumsBytes is the maximum size in bytes of a SHA256SUMS document. Real ones have about 2 KiB.
 const maxSumsBytes = 1 << 20
 
 // sums maps file names to the checksums in a SHA256SUMS document.
 type sums map[string][sha256.Size]byte
 
-// parseSums parses a document in the format of sha256sum. Each line has a hexadecimal
-// SHA-256 and a file name. Like clients, it splits lines at white space, and compares
-// names exactly. Unlike clients, it refuses a line that is not exactly a checksum and a
-// name. It also refuses two different checksums for one name. The reason is that a
-// document is signed and replayed as a whole: all programs must read the same checksums in
-// it, and no line can be left out. Some lines make a client fail that reads them.
+// parseSums parses a document in the format of sha256sum. Like clients, it splits lines at
+// white space, and compares names exactly. Unlike clients, it refuses a line that is not
+// exactly a checksum and a name, and two different checksums for one name. A document is
+// signed and replayed as a whole, so all programs must read the same checksums in it, and no
+// line can be left out. Some lines make a client fail that reads them.
 func parseSums(doc []byte) (sums, error) {
 	if len(doc) > maxSumsBytes {
 		return nil, fmt.Errorf("%w: it has %d bytes, more than %d", ErrMalformed, len(doc), maxSumsBytes)
@@ -46,8 +44,6 @@ func parseSums(doc []byte) (sums, error) {
 // maxSumsLine is the maximum length of a line in bytes. A client stops reading at a line of 64 KiB.
 const maxSumsLine = 4 << 10
 
-// parseSumsLine parses a line of a document. The bool is false if the line is anything else than
-// a SHA-256 and a file name.
 func parseSumsLine(line []byte) (name string, sum [sha256.Size]byte, ok bool) {
 	fields := bytes.Fields(line)
 	if len(fields) != 2 || len(line) > maxSumsLine || len(fields[0]) != hex.EncodedLen(len(sum)) {
@@ -86,7 +82,7 @@ func (s sums) packages(a provider.Address, v provider.Version) map[provider.Plat
 }
 
 // check returns ErrNotListed if the document does not list the file, and ErrChecksum if it
-// lists another checksum for the file.
+// lists another checksum.
 func (s sums) check(name string, sum [sha256.Size]byte) error {
 	listed, ok := s[name]
 	switch {
@@ -96,6 +92,51 @@ func (s sums) check(name string, sum [sha256.Size]byte) error {
 	case listed != sum:
 		return hint.Wrap(fmt.Errorf("%.255s: %w: its origin announces %x, SHA256SUMS lists %x", name, ErrChecksum, sum, listed),
 			"the origin contradicts its own checksum document; nothing was stored")
+	}
+	return nil
+}
+
+// Report holds the hashes and the size of a package that newer registries report in addition
+// to the checksum document. A report does not prove that a package is right. However, a
+// package that contradicts its report is refused, because either the package or the report
+// is wrong. Clients also record the reported hashes in lock files.
+type Report struct {
+	Hashes []provider.Hash
+	Size   int64 // bytes; 0 means unknown
+}
+
+// hashes returns the zh: hashes if zip is true, and the h1: hashes otherwise.
+func (r Report) hashes(zip bool) []provider.Hash {
+	return slices.DeleteFunc(slices.Clone(r.Hashes), func(h provider.Hash) bool { return h.IsZip() != zip })
+}
+
+const reportHelp = "the origin contradicts its own checksum document or package, and clients would refuse it or record a wrong hash; nothing was stored. Tell the operator of the origin"
+
+// checkReports returns ErrChecksum if a report contradicts the checksum document about a
+// listed file.
+func (s sums) checkReports(reports map[string]Report) error {
+	for name, r := range reports {
+		sum, listed := s[name]
+		for _, h := range r.hashes(true) {
+			if listed && h != provider.ZipHash(sum) {
+				return hint.Wrap(fmt.Errorf("%.255s: %w: its origin reports %s, SHA256SUMS lists %x", name, ErrChecksum, h, sum), reportHelp)
+			}
+		}
+	}
+	return nil
+}
+
+// checkPackage returns ErrChecksum if the report contradicts a verified package. It ignores
+// h1: hashes if clients would compute different ones of the package.
+func (r Report) checkPackage(p Package) error {
+	if r.Size != 0 && r.Size != p.size {
+		return hint.Wrap(fmt.Errorf("%s: %w: it has %d bytes, its origin reports %d", p.filename, ErrChecksum, p.size, r.Size), reportHelp)
+	}
+	if zh := r.hashes(true); len(zh) > 0 && !slices.Contains(zh, provider.ZipHash(p.sum)) {
+		return hint.Wrap(fmt.Errorf("%s: %w: it has %s, its origin reports %v", p.filename, ErrChecksum, provider.ZipHash(p.sum), zh), reportHelp)
+	}
+	if h1 := r.hashes(false); len(h1) > 0 && !p.H1().IsZero() && !slices.Contains(h1, p.H1()) {
+		return hint.Wrap(fmt.Errorf("%s: %w: it has %s, its origin reports %v", p.filename, ErrChecksum, p.H1(), h1), reportHelp)
 	}
 	return nil
 }

@@ -63,7 +63,6 @@ type Policy struct {
 // Pins reports whether the policy names the keys that may sign.
 func (p Policy) Pins() bool { return len(p.Keys) > 0 }
 
-// allowsUnsigned reports whether a release without a signature is acceptable.
 func (p Policy) allowsUnsigned(c Claims) bool {
 	return !p.Pins() && (p.AllowUnsigned || p.allowsAsClients(c))
 }
@@ -82,9 +81,8 @@ func ClientsInstallKeyless(a provider.Address) bool { return a.Hostname() == ope
 // openTofuRegistry is the only host from which OpenTofu installs providers without a key.
 const openTofuRegistry = "registry.opentofu.org"
 
-// orUnsigned returns the end of the hint for a release without a signature. It says how to
-// accept the release, or that the pinned keys must have signed it. The parameter what is the
-// object of the verb "accept" in the hint.
+// orUnsigned returns the end of the hint for a release without a signature: how to accept what
+// there is, or that the pinned keys must have signed it.
 func (p Policy) orUnsigned(a provider.Address, what string) string {
 	if p.Pins() {
 		return "; its trust block names the keys that must have signed it"
@@ -179,14 +177,12 @@ func Refused(err error) bool {
 
 // Checksums holds claims that a policy accepted.
 type Checksums struct {
-	claims  Claims
-	verdict Verdict
-	signer  Signer
-	sums    sums
-	// packages maps platforms to the file names under which sums lists their packages.
-	packages map[provider.Platform]string
-	// asClients means that only Policy.UnsignedAsClients accepted the claims.
-	asClients bool
+	claims    Claims
+	verdict   Verdict
+	signer    Signer
+	sums      sums
+	packages  map[provider.Platform]string // the file names under which sums lists the packages
+	asClients bool                         // only Policy.UnsignedAsClients accepted the claims
 }
 
 // Accept verifies claims against the policy. If it refuses the claims for one of the reasons
@@ -207,13 +203,12 @@ func (p Policy) Accept(ctx context.Context, c Claims) (*Checksums, error) {
 
 func (p Policy) accept(ctx context.Context, c Claims) (*Checksums, error) {
 	if c.SHA256SUMS == nil {
+		found, what := "it has hashes, but no signed checksum document", "its hashes alone"
+		if c.lacksHashes() {
+			found, what = "it has neither hashes of every package nor a signed checksum document", "it unchecked"
+		}
 		if !p.allowsUnsigned(c) {
-			if c.lacksHashes() {
-				return nil, hint.Wrap(fmt.Errorf("%w: it has neither hashes of every package nor a signed checksum document", ErrUnsigned),
-					"push it from its origin, where it is signed%s", p.orUnsigned(c.Provider, "it unchecked"))
-			}
-			return nil, hint.Wrap(fmt.Errorf("%w: it has hashes, but no signed checksum document", ErrUnsigned),
-				"push it from its origin, where it is signed%s", p.orUnsigned(c.Provider, "its hashes alone"))
+			return nil, hint.Wrap(fmt.Errorf("%w: %s", ErrUnsigned, found), "push it from its origin, where it is signed%s", p.orUnsigned(c.Provider, what))
 		}
 		return &Checksums{claims: c, verdict: ChecksumOnly}, nil
 	}
@@ -317,3 +312,29 @@ func (c *Checksums) SumFor(p provider.Platform, filename string) (sum [sha256.Si
 // Files returns the sorted file names in the accepted document. The result is empty if the
 // release has no document.
 func (c *Checksums) Files() []string { return slices.Sorted(maps.Keys(c.sums)) }
+
+// Rule is the policy for providers that match a pattern.
+type Rule struct {
+	Pattern provider.Pattern
+	Policy  Policy
+}
+
+// Rules is the list of all policy rules.
+type Rules []Rule
+
+// For returns the policy of the most specific pattern that matches a provider, or the zero
+// policy if no pattern matches. If several matching patterns are equally specific, the
+// first rule applies. The policies of less specific patterns are not merged into the
+// result.
+func (rs Rules) For(a provider.Address) Policy {
+	var best *Rule
+	for i := range rs {
+		if r := &rs[i]; r.Pattern.Matches(a) && (best == nil || r.Pattern.Parts() > best.Pattern.Parts()) {
+			best = r
+		}
+	}
+	if best == nil {
+		return Policy{}
+	}
+	return best.Policy
+}

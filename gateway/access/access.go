@@ -45,17 +45,11 @@ type Options struct {
 	Issuers []Issuer
 	// Keys returns the keys that sign and verify capabilities. It is called for every capability. If nil, the
 	// control uses one random key, and no other process accepts its capabilities.
-	Keys func() *Keys
-	// Before is the control that the new control replaces. New takes over the cached issuer keys of Before. It
-	// may be nil.
-	Before *Control
-	// Client sends the requests to issuers. If nil, the control uses a client that trusts the system's
-	// certificate authorities.
-	Client *http.Client
-	// Log receives problems with issuers, and warnings about refused links. If nil, nothing is logged.
-	Log *slog.Logger
-	// Counters counts refused requests. If nil, nothing is counted.
-	Counters *telemetry.AccessCounters
+	Keys     func() *Keys
+	Before   *Control                  // the replaced control, whose cached issuer keys New takes over; may be nil
+	Client   *http.Client              // sends the requests to issuers; nil means one that trusts the system's CAs
+	Log      *slog.Logger              // receives problems with issuers, and warnings about refused links; may be nil
+	Counters *telemetry.AccessCounters // counts refused requests; may be nil
 }
 
 // Token is a bearer token.
@@ -97,10 +91,7 @@ func New(o Options) *Control {
 		c.keys = func() *Keys { return k }
 	}
 	for _, t := range o.Tokens {
-		c.tokens = append(c.tokens, &grant{
-			kind: "token", name: t.Name, binding: t.SHA256,
-			scope: t.Selector, expires: t.Expires, operator: t.Operator,
-		})
+		c.tokens = append(c.tokens, &grant{kind: "token", name: t.Name, binding: t.SHA256, scope: t.Selector, expires: t.Expires, operator: t.Operator})
 	}
 	c.grants = slices.Clone(c.tokens)
 	c.issuers = newIssuers(o.Issuers, o.Before, o.Client, c.log)
@@ -118,12 +109,11 @@ func everything(s subject.Selector) bool {
 		slices.Contains(s.Include, subject.Pattern(provider.MustParsePattern("*/*/*"))) && slices.Contains(s.Include, subject.Pattern(module.MustParsePattern("*/*/*/*"))))
 }
 
-// grant is a token, or a rule of an issuer, that gives read access to some providers and
-// modules.
+// grant is a token, or a rule of an issuer, that gives read access to some providers and modules.
 type grant struct {
 	kind, name string
-	// binding is a hash of the token, or of the rule's conditions. The grant's ID depends on the binding, and a
-	// capability contains the ID. So a capability becomes invalid when the token or the conditions change.
+	// binding is a hash of the token, or of the rule's conditions. It is in the grant's ID, which capabilities contain,
+	// so that a capability becomes invalid when the token or the conditions change.
 	binding  [sha256.Size]byte
 	scope    subject.Selector
 	expires  time.Time
@@ -157,9 +147,7 @@ func (c *Client) grantFor(what subject.Address) *grant {
 
 // Reasons why authentication fails.
 var (
-	// ErrUnknown means that the request has no valid token.
-	ErrUnknown = errors.New("no valid token")
-	// ErrUnavailable means that the token's issuer cannot be reached.
+	ErrUnknown     = errors.New("no valid token")
 	ErrUnavailable = errors.New("the issuer of the token cannot be reached")
 )
 
@@ -179,8 +167,7 @@ func (c *Control) authenticate(r *http.Request, basic bool) (*Client, error) {
 	return c.byIssuer(r.Context(), token)
 }
 
-// shown returns the token in a request's Authorization header. If basic is true, the token may also be the
-// password of Basic authentication. The bool is false if the request has no token.
+// shown returns the token in a request's Authorization header, if there is one; see authenticate.
 func shown(r *http.Request, basic bool) (string, bool) {
 	if len(r.Header.Values("Authorization")) != 1 {
 		return "", false
@@ -243,3 +230,45 @@ func LogAttrs(ctx context.Context) []slog.Attr {
 	}
 	return out
 }
+
+// Challenge is the WWW-Authenticate header that makes a browser prompt for a user name, which does not matter, and a
+// password, which must be a token.
+const Challenge = `Basic realm="ocibridge", charset="UTF-8"`
+
+// everybody is the client of every request if access is not controlled. It may read everything.
+var everybody = &Client{grants: []*grant{{}}}
+
+// Person returns the client of a request for a page. The token may also be a password with any user name, because
+// browsers can send passwords. A nil control returns a client that may read everything. If Person fails with
+// [ErrUnknown], the caller answers with a [Challenge]. The other error is [ErrUnavailable]. Callers count refused
+// requests with [Control.Refused].
+func (c *Control) Person(r *http.Request) (*Client, error) {
+	if c == nil {
+		return everybody, nil
+	}
+	s, err := c.authenticate(r, true)
+	if err != nil {
+		return nil, err
+	}
+	stateOf(r.Context()).setClient(s)
+	return s, nil
+}
+
+// Refused counts a refused request. err is the reason why authentication failed, or nil if the client is known but may
+// not read the provider or module.
+func (c *Control) Refused(err error) {
+	switch {
+	case err == nil:
+		c.n.Forbidden.Add(1)
+	case errors.Is(err, ErrUnavailable):
+		c.n.Unavailable.Add(1)
+	default:
+		c.n.Unknown.Add(1)
+	}
+}
+
+// Name returns the client's name, such as "token ci". The name is "" if access is not controlled.
+func (c *Client) Name() string { return c.name }
+
+// NameOf returns the name of a request's client: "" before authentication, and if access is not controlled.
+func NameOf(ctx context.Context) string { return stateOf(ctx).name }

@@ -58,7 +58,7 @@ func address(r *http.Request) (provider.Address, error) {
 }
 
 func (d *door) handler() http.Handler {
-	guarded := d.control.Guard(address, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	guarded := access.Guard(d.control, address, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !access.Covers(r.Context(), d.content) {
 			d.control.ForbidCapability(w)
 			return

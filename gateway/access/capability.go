@@ -32,17 +32,16 @@ const (
 	size     = signed + sha256.Size
 )
 
-// Lifetime is the maximum lifetime of a capability. Its expiry is rounded down to a full minute, so requests
-// within one minute get the same capability.
+// Lifetime is the maximum lifetime of a capability. Its expiry is rounded down to a full minute, so that requests within
+// one minute get the same.
 const Lifetime = 15 * time.Minute
 
 // encoding is strict, so that exactly one text decodes to each capability.
 var encoding = base64.RawURLEncoding.Strict()
 
-// Link adds a capability to ref, the path of a file of a provider or a module. The capability is for the client
-// that sent the request. ref is absolute, or relative to the request's path. d is the digest of the file. A nil
-// control returns ref unchanged. The handler that serves the file must be behind [Control.Guard] or
-// [Control.GuardModule], and must call [Covers] before it sends the file.
+// Link adds a capability for the client of the request to ref, the path of a file of a provider or a module. ref is
+// absolute, or relative to the request's path. d is the digest of the file. A nil control returns ref unchanged. The
+// handler that serves the file must be behind [Guard], and must call [Covers] before it sends the file.
 func (c *Control) Link(r *http.Request, of subject.Address, ref string, d digest.Digest) string {
 	if c == nil {
 		return ref
@@ -82,9 +81,9 @@ func capabilityMAC(key, claims []byte, file string) []byte {
 	return mac(key, []byte("capability\x00"), claims, []byte(file))
 }
 
-// verify checks a capability for a file of the given provider or module. It returns the capability's grant, and the hash
-// of the digest that the capability covers. The grant is nil if the capability is invalid. The amount of work
-// does not depend on the reason why a capability is invalid.
+// verify checks a capability for a file of the given provider or module. It returns the grant, which is nil if the
+// capability is invalid, and the hash of the digest that it covers. The amount of work does not depend on the reason why
+// a capability is invalid.
 func (c *Control) verify(capability, file string, of subject.Address, now time.Time) (*grant, [sha256.Size]byte) {
 	var raw [size]byte
 	text := strings.TrimPrefix(capability, mark)
@@ -99,8 +98,7 @@ func (c *Control) verify(capability, file string, of subject.Address, now time.T
 		ours := c.equal(capabilityMAC(key, raw[:signed], file), raw[signed:]) & wellFormed
 		for g, id := range ring.ids[k] {
 			same := c.equal(id, raw[timeSize:timeSize+idSize])
-			// Two rules of an issuer have the same ID if their claims are the same. They may still select
-			// different providers.
+			// Two rules of an issuer with the same claims have the same ID, but may select different providers.
 			if !c.grants[g].scope.Selects(of) {
 				same = 0
 			}
@@ -114,17 +112,16 @@ func (c *Control) verify(capability, file string, of subject.Address, now time.T
 	return c.grants[found], [sha256.Size]byte(raw[timeSize+idSize : signed])
 }
 
-// Covers reports whether a request may read the content with the given digest. A request with a capability may
-// read only the content whose digest the capability covers. A request without a capability may read all
-// content.
+// Covers reports whether a request may read the content with the given digest: any content without a capability, and
+// only that which it covers with one.
 func Covers(ctx context.Context, d digest.Digest) bool {
 	s := stateOf(ctx)
 	sum := sha256.Sum256([]byte(d))
 	return s.capability == "" || subtle.ConstantTimeCompare(s.digest[:], sum[:]) == 1
 }
 
-// split removes the capability from a path. It returns the remaining path and the capability, which is "" if
-// the path has none. split redacts all other segments of the path that might be a capability.
+// split returns a path without its capability, and the capability, which is "" if there is none. It redacts all other
+// segments of the path that might be a capability.
 func split(p string) (without, capability string) {
 	if !strings.Contains(p, mark) {
 		return p, ""

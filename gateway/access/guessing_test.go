@@ -72,7 +72,7 @@ func TestGuessing(t *testing.T) {
 	}
 	c := access.New(access.Options{Tokens: tokens, Keys: keys(t, firstKey)})
 	widget := provider.MustParseAddress("registry.acme.example/acme/widget")
-	h := c.Handler(c.Guard(func(*http.Request) (provider.Address, error) { return widget, nil }, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})))
+	h := c.Handler(access.Guard(c, func(*http.Request) (provider.Address, error) { return widget, nil }, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})))
 	r := httptest.NewRequest(http.MethodGet, doc, nil)
 	get := func(token string) *said {
 		r.Header["Authorization"] = []string{"Bearer " + token}

@@ -15,8 +15,6 @@ import (
 	"github.com/felixge/httpsnoop"
 
 	"github.com/ocibridge/ocibridge/internal/base/subject"
-	"github.com/ocibridge/ocibridge/module"
-	"github.com/ocibridge/ocibridge/provider"
 )
 
 // retryAfter is the Retry-After in seconds if the issuer of a token cannot be reached.
@@ -25,8 +23,8 @@ const retryAfter = 5
 // Private is the Cache-Control header of every response that depends on the client.
 const Private = "private, no-store"
 
-// Handler removes the capability from a request's path, so that next does not see the capability. next
-// contains all other handlers, including the handler that logs requests.
+// Handler removes the capability from a request's path, before next sees the request. next contains all other handlers,
+// including the one that logs requests.
 func (c *Control) Handler(next http.Handler) http.Handler {
 	if c == nil {
 		return next
@@ -41,7 +39,7 @@ func (c *Control) Handler(next http.Handler) http.Handler {
 				u := &url.URL{}
 				*u = *r.URL
 				// The client may have escaped the path in another way. The new path means the same, unless a
-				// segment had an escaped slash. No path of the gateway has an escaped slash.
+				// segment had an escaped slash, which no path of the gateway has.
 				u.Path, u.RawPath = plain, ""
 				r.URL, r.RequestURI = u, u.RequestURI()
 			}
@@ -50,15 +48,9 @@ func (c *Control) Handler(next http.Handler) http.Handler {
 	})
 }
 
-// Guard passes a request to next if the request's token or capability covers the requested provider. It
-// rejects all other requests. address returns the requested provider. If address fails, a request with a valid
-// token gets 404.
-func (c *Control) Guard(address func(*http.Request) (provider.Address, error), next http.Handler) http.Handler {
-	return c.guard(func(r *http.Request) (subject.Address, error) { return address(r) }, next)
-}
-
-// GuardModule is like [Control.Guard], for requests for a module.
-func (c *Control) GuardModule(address func(*http.Request) (module.Address, error), next http.Handler) http.Handler {
+// Guard passes a request to next if the request's token or capability covers the requested provider or module. It
+// rejects all other requests. If address, which returns what is requested, fails, a request with a valid token gets 404.
+func Guard[A subject.Address](c *Control, address func(*http.Request) (A, error), next http.Handler) http.Handler {
 	return c.guard(func(r *http.Request) (subject.Address, error) { return address(r) }, next)
 }
 
@@ -93,8 +85,7 @@ func (c *Control) guard(requested func(*http.Request) (subject.Address, error), 
 	})
 }
 
-// GuardOperator passes a request to next if the request has an operator's token. It rejects all other
-// requests.
+// GuardOperator passes a request to next if it has an operator's token, and rejects all others.
 func (c *Control) GuardOperator(next http.Handler) http.Handler {
 	if c == nil {
 		return next
@@ -112,8 +103,8 @@ func (c *Control) GuardOperator(next http.Handler) http.Handler {
 	})
 }
 
-// identify returns the client of a request's token, and records the client for the log. If the token is not
-// valid, identify answers the request and returns nil.
+// identify returns the client of a request's token, and records it for the log. If the token is not valid, identify
+// answers the request and returns nil.
 func (c *Control) identify(w http.ResponseWriter, r *http.Request) *Client {
 	client, err := c.authenticate(r, false)
 	if err != nil {
@@ -124,8 +115,8 @@ func (c *Control) identify(w http.ResponseWriter, r *http.Request) *Client {
 	return client
 }
 
-// keepPrivate sets the Cache-Control header of every response to Private. It sets the header again just before
-// the response is sent, because http.ServeContent removes the header from errors.
+// keepPrivate sets the Cache-Control header of every response to Private, and again just before the response is sent,
+// because http.ServeContent removes it from errors.
 func keepPrivate(w http.ResponseWriter) http.ResponseWriter {
 	h := w.Header()
 	h.Set("Cache-Control", Private)
@@ -146,25 +137,14 @@ func (c *Control) ForbidCapability(w http.ResponseWriter) {
 	forbid(w, "the link has expired, or a gateway with other keys made it")
 }
 
-// forbid answers with 403 if a token does not cover the requested provider or module, or if a capability is
-// invalid.
 func forbid(w http.ResponseWriter, why string) {
 	w.Header().Set("Cache-Control", Private)
 	http.Error(w, "not allowed: "+why, http.StatusForbidden)
 }
 
-// count counts a failed authentication.
-func (c *Control) count(err error) {
-	if errors.Is(err, ErrUnavailable) {
-		c.n.Unavailable.Add(1)
-	} else {
-		c.n.Unknown.Add(1)
-	}
-}
-
 // refuse answers a request whose authentication failed with err.
 func (c *Control) refuse(w http.ResponseWriter, err error) {
-	c.count(err)
+	c.Refused(err)
 	if errors.Is(err, ErrUnavailable) {
 		w.Header().Set("Retry-After", strconv.Itoa(retryAfter))
 		http.Error(w, "the issuer of the token cannot be reached now; the gateway's log says why", http.StatusServiceUnavailable)
@@ -177,8 +157,8 @@ func (c *Control) refuse(w http.ResponseWriter, err error) {
 // registryPath is the prefix of the embedded registry's paths.
 const registryPath = "/v2/"
 
-// GuardRegistry is like [Control.Guard], for the embedded registry at /v2/. resource returns the provider or
-// module of a repository. A client may also send its token as a password, with any user name.
+// GuardRegistry is like [Guard], for the embedded registry at /v2/. resource returns the provider or module of a
+// repository. A client may also send its token as a password, with any user name.
 func (c *Control) GuardRegistry(resource func(repository string) (subject.Address, error), next http.Handler) http.Handler {
 	if c == nil {
 		return next
@@ -187,7 +167,7 @@ func (c *Control) GuardRegistry(resource func(repository string) (subject.Addres
 		w.Header().Set("Cache-Control", Private)
 		client, err := c.authenticate(r, true)
 		if err != nil {
-			c.count(err)
+			c.Refused(err)
 		}
 		switch {
 		case errors.Is(err, ErrUnavailable):
@@ -223,24 +203,19 @@ func (c *Client) mayAsk(r *http.Request, resource func(string) (subject.Address,
 	return err == nil && c.grantFor(what) != nil
 }
 
-// repositoryOf returns the repository in the path of a request that reads from a registry. The bool is false
-// for other paths, and for paths that the registry might parse differently.
+// repositoryOf returns the repository in the path of a request that reads from a registry. It returns false for other
+// paths, and for paths that the registry might parse differently.
 func repositoryOf(p string) (string, bool) {
 	parts := strings.Split(strings.TrimPrefix(p, registryPath), "/")
 	if len(parts) < 3 {
 		return "", false
 	}
-	for _, part := range parts {
-		if part == "" || part == "." || part == ".." {
-			return "", false
-		}
+	if slices.ContainsFunc(parts, func(part string) bool { return part == "" || part == "." || part == ".." }) {
+		return "", false
 	}
 	name, kind, what := parts[:len(parts)-2], parts[len(parts)-2], parts[len(parts)-1]
-	switch {
-	case kind == "manifests", kind == "blobs", kind == "referrers", kind == "tags" && what == "list":
-		return strings.Join(name, "/"), true
-	}
-	return "", false
+	reads := kind == "manifests" || kind == "blobs" || kind == "referrers" || kind == "tags" && what == "list"
+	return strings.Join(name, "/"), reads
 }
 
 // RegistryError answers with an error in the format of the OCI distribution specification.

@@ -22,33 +22,23 @@ import (
 )
 
 const (
-	// current is the age at which keys are refreshed in the background. A token that names an unknown key causes
-	// an immediate refresh.
-	current = time.Hour
-	// stale is how long cached keys can be used while the issuer cannot be reached.
-	stale = 24 * time.Hour
-	// pause is the minimum time between two requests to an issuer. Without it, anyone could cause many requests
-	// to the issuer, with forged tokens that name unknown keys.
-	pause = 5 * time.Second
-	// maxWait is how long a client's request waits for an issuer. It is shorter than the 10 seconds after which
-	// clients give up. fetchTimeout is the maximum duration of a fetch of keys.
-	maxWait      = 5 * time.Second
-	fetchTimeout = 10 * time.Second
-	// maxDocument is the maximum size of an issuer's document in bytes. maxIssuerKeys is the maximum number of
-	// an issuer's keys.
-	maxDocument   = 1 << 20
+	current = time.Hour      // the age at which keys are refreshed in the background; an unknown key refreshes them at once
+	stale   = 24 * time.Hour // how long cached keys can be used while the issuer cannot be reached
+	// pause is the minimum time between two requests to an issuer. Without it, forged tokens that name unknown keys
+	// could cause many requests.
+	pause         = 5 * time.Second
+	maxWait       = 5 * time.Second  // how long a client's request waits for an issuer; clients give up after 10 seconds
+	fetchTimeout  = 10 * time.Second // the maximum duration of a fetch of keys
+	maxDocument   = 1 << 20          // the maximum size of an issuer's document in bytes
 	maxIssuerKeys = 100
-	// minModulus and maxModulus limit the size of an issuer's RSA keys in bits. RFC 7518 requires the minimum.
-	// With a key of a million bits, verifying one signature would take minutes.
+	// The size of an issuer's RSA keys in bits. RFC 7518 requires the minimum. With a key of a million bits, verifying
+	// one signature would take minutes.
 	minModulus = 2048
 	maxModulus = 8192
-	// maxReason is the maximum length in bytes of an error about an issuer in the log. The same maximum applies
-	// to the error's hint.
-	maxReason = 500
+	maxReason  = 500 // the maximum length in bytes of an error about an issuer in the log, and of its hint
 )
 
-// keySource caches the keys of an issuer. It fetches the keys when a token first needs them. Concurrent requests
-// share one fetch.
+// keySource caches the keys of an issuer, from when a token first needs them. Concurrent requests share one fetch.
 type keySource struct {
 	issuer string
 	client *http.Client
@@ -75,9 +65,8 @@ func newKeySource(issuer string, client *http.Client, log *slog.Logger) *keySour
 	return s
 }
 
-// find returns the issuer's keys with the given key ID, or all its keys if keyID is "". It fails with
-// ErrUnavailable if the issuer cannot be reached, and with ErrUnknown if the issuer has no key with that ID.
-// find does not wait if a key with that ID is cached.
+// find returns the issuer's keys with the given key ID, or all its keys if keyID is "". It fails with ErrUnavailable if
+// the issuer cannot be reached, and with ErrUnknown if it has no such key. It does not wait if the key is cached.
 func (s *keySource) find(ctx context.Context, keyID string) ([]crypto.PublicKey, error) {
 	ctx, cancel := context.WithTimeout(ctx, maxWait)
 	defer cancel()
@@ -85,29 +74,26 @@ func (s *keySource) find(ctx context.Context, keyID string) ([]crypto.PublicKey,
 	if err != nil {
 		return nil, ErrUnavailable
 	}
-	if keys := public(set.Value, keyID); len(keys) > 0 {
-		return keys, nil
-	}
-	if time.Since(set.At) >= pause { // the issuer may have a new key
+	keys := public(set.Value, keyID)
+	if len(keys) == 0 && time.Since(set.At) >= pause { // the issuer may have a new key
 		if set, err = s.sets.Ask(ctx, s.issuer); err != nil {
 			return nil, ErrUnavailable
 		}
+		keys = public(set.Value, keyID)
 	}
-	if keys := public(set.Value, keyID); len(keys) > 0 {
-		return keys, nil
+	if len(keys) == 0 {
+		return nil, ErrUnknown
 	}
-	return nil, ErrUnknown
+	return keys, nil
 }
 
-// fetch fetches the issuer's keys for the cache.
 func (s *keySource) fetch(ctx context.Context, _ string, _ *fresh.Answer[*jose.JSONWebKeySet]) (fresh.Answer[*jose.JSONWebKeySet], error) {
 	began := time.Now()
 	set, err := s.ask(ctx)
 	return fresh.Answer[*jose.JSONWebKeySet]{Value: set, At: began, TTL: current, StaleFor: stale}, err
 }
 
-// failed logs the reason why a fetch failed. It truncates the error and the hint, because they may quote the
-// issuer's response.
+// failed logs why a fetch failed. It truncates the error and the hint, which may quote the issuer's response.
 func (s *keySource) failed(_ context.Context, _ string, _ *fresh.Answer[*jose.JSONWebKeySet], _ bool, err error) {
 	text, help := err.Error(), hint.Of(err)
 	s.log.Error("cannot have the keys of an issuer of tokens", "issuer", s.issuer, "err", text[:min(len(text), maxReason)], "hint", help[:min(len(help), maxReason)])
@@ -135,7 +121,6 @@ func (s *keySource) ask(ctx context.Context) (*jose.JSONWebKeySet, error) {
 	return parseKeySet(body)
 }
 
-// get fetches a document of the issuer.
 func (s *keySource) get(ctx context.Context, url string) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -178,8 +163,7 @@ func parseKeySet(body []byte) (*jose.JSONWebKeySet, error) {
 	return set, nil
 }
 
-// splitKeySet returns the keys of a key set, each as JSON. It stops reading at the
-// first key beyond maxIssuerKeys.
+// splitKeySet returns the keys of a key set, each as JSON. It stops at the first key beyond maxIssuerKeys.
 func splitKeySet(body []byte) ([]json.RawMessage, error) {
 	notKeySet := errors.New("its keys are not a JSON Web Key Set")
 	var set struct {
@@ -205,9 +189,8 @@ func splitKeySet(body []byte) ([]json.RawMessage, error) {
 	return keys, nil
 }
 
-// parseKey parses a public key. The bool is false if this package cannot use the key. parseKey passes only the
-// members of a public key to go-jose. Otherwise go-jose would also parse certificates, which this package does
-// not need. And it would validate private keys, which can take hours.
+// parseKey parses a public key, and returns false if this package cannot use it. It passes only the members of a public
+// key to go-jose, which would otherwise parse certificates, and validate private keys, which can take hours.
 func parseKey(raw json.RawMessage) (jose.JSONWebKey, bool) {
 	var key struct {
 		Type    string  `json:"kty"`

@@ -14,26 +14,22 @@ import (
 	"github.com/go-jose/go-jose/v4/jwt"
 )
 
-// algorithms are the signature algorithms that a token may use. All of them are
-// asymmetric: only the issuer has the private key.
+// algorithms are the signature algorithms that a token may use. All are asymmetric.
 var algorithms = []jose.SignatureAlgorithm{
 	jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512,
 	jose.ES256, jose.ES384, jose.ES512, jose.EdDSA,
 }
 
-// tokenTypes are the allowed values of a token's typ header. In ID tokens of CI
-// issuers, the typ header is JWT or absent. In access tokens, it may be at+jwt. Other
-// types, such as logout+jwt and dpop+jwt, grant no access.
+// tokenTypes are the allowed values of a token's typ header, if it has one: those of the ID tokens of CI issuers, and of
+// access tokens. Other types, such as logout+jwt and dpop+jwt, grant no access.
 var tokenTypes = []string{"jwt", "at+jwt"}
 
 // claimNames are the claims that this package reads by name.
 var claimNames = []string{"iss", "sub", "aud", "exp", "nbf", "iat", "jti", "_claim_names", "_claim_sources"}
 
 const (
-	// clockSkew is how far the issuer's clock may be ahead of this machine's clock.
-	clockSkew = 5 * time.Minute
-	// maxDate is the last second of the year 9999.
-	maxDate = 253402300799
+	clockSkew = 5 * time.Minute // how far the issuer's clock may be ahead of this machine's clock
+	maxDate   = 253402300799    // the last second of the year 9999
 )
 
 // Reasons why a token is refused. None of these errors quotes the token.
@@ -53,8 +49,7 @@ var (
 	errNotYet      = errors.New("it is not valid yet")
 )
 
-// unverifiedToken is a JWT whose signature is not verified yet. Its issuer and key
-// ID must be used only to find the key.
+// unverifiedToken is a JWT whose signature is not verified yet. Its issuer and key ID serve only to find the key.
 type unverifiedToken struct {
 	signed        *jose.JSONWebSignature
 	issuer, keyID string
@@ -78,8 +73,8 @@ func parseToken(token string) (*unverifiedToken, error) {
 	return &unverifiedToken{signed, claims.Issuer, signed.Signatures[0].Header.KeyID}, nil
 }
 
-// checkHeader checks the header of a token before go-jose parses the token. The reason
-// is that go-jose validates a key in the header, which can take seconds for an RSA key.
+// checkHeader checks the header of a token before go-jose parses the token, because go-jose validates a key in the
+// header, which can take seconds for an RSA key.
 func checkHeader(token string) error {
 	encoded, _, _ := strings.Cut(token, ".")
 	raw, err := base64.RawURLEncoding.DecodeString(encoded)
@@ -108,25 +103,18 @@ func checkHeader(token string) error {
 	return nil
 }
 
-// isTokenType reports whether a typ header is one of tokenTypes. A token's type is a
-// media type: its case does not matter, and its prefix application/ may be omitted.
+// isTokenType reports whether a typ header is one of tokenTypes. A token's type is a media type: its case does not
+// matter, and its prefix application/ may be omitted.
 func isTokenType(typ json.RawMessage) bool {
 	var s string
-	if json.Unmarshal(typ, &s) != nil {
-		return false
-	}
-	return slices.Contains(tokenTypes, strings.TrimPrefix(strings.ToLower(s), "application/"))
+	return json.Unmarshal(typ, &s) == nil && slices.Contains(tokenTypes, strings.TrimPrefix(strings.ToLower(s), "application/"))
 }
 
-// unmarshalExact decodes JSON. Unlike encoding/json, it compares names exactly and
-// refuses objects with duplicate names.
-func unmarshalExact(data []byte, dest any) error {
-	return josejson.Unmarshal(data, dest)
-}
+// unmarshalExact decodes JSON. Unlike encoding/json, it compares names exactly and refuses objects with duplicate names.
+func unmarshalExact(data []byte, dest any) error { return josejson.Unmarshal(data, dest) }
 
-// hasVariant reports whether an object has a name that differs from one of the given
-// names only in case. A parser that ignores case, such as encoding/json, would treat
-// the two names as the same.
+// hasVariant reports whether an object has a name that differs from one of the given names only in case. A parser that
+// ignores case, such as encoding/json, would treat the two as the same.
 func hasVariant(object map[string]json.RawMessage, names ...string) bool {
 	for got := range object {
 		for _, name := range names {
@@ -138,8 +126,7 @@ func hasVariant(object map[string]json.RawMessage, names ...string) bool {
 	return false
 }
 
-// verify checks the token's signature and returns its claims. It fails with
-// errSignature if none of the given keys has signed the token.
+// verify returns the claims of a token that one of the given keys has signed.
 func (t *unverifiedToken) verify(keys []crypto.PublicKey) (*tokenClaims, error) {
 	for _, key := range keys {
 		if payload, err := t.signed.Verify(key); err == nil {
@@ -178,8 +165,7 @@ func parseClaims(payload []byte) (*tokenClaims, error) {
 	return c, nil
 }
 
-// check checks that a token is from the issuer, is for the audience, and is
-// currently valid.
+// check checks that a token is from the issuer, is for the audience, and is currently valid.
 func (c *tokenClaims) check(issuer, audience string, now time.Time) error {
 	r := c.registered
 	switch {
@@ -197,6 +183,6 @@ func (c *tokenClaims) check(issuer, audience string, now time.Time) error {
 	return nil
 }
 
-// inRange reports whether a date is absent or between 1970 and 9999. A number that
-// does not fit into 64 bits is decoded as a date outside that range.
+// inRange reports whether a date is absent or between 1970 and 9999. A number that does not fit into 64 bits is decoded
+// as a date outside that range.
 func inRange(d *jwt.NumericDate) bool { return d == nil || *d >= 0 && *d <= maxDate }

@@ -13,13 +13,11 @@ import (
 )
 
 const (
-	// keySize is the minimum size of a key, in bytes.
-	keySize = 32
+	keySize = 32 // the minimum size of a key, in bytes
 	maxKeys = 16
 )
 
-// Keys sign and verify capabilities. The first key signs new capabilities. A capability is valid if any of the
-// keys has signed it.
+// Keys sign and verify capabilities. The first key signs new ones. A capability is valid if any of the keys has signed it.
 type Keys struct{ keys [][]byte }
 
 // CheckMode returns an error if the mode of a key file gives access to users outside of its group.
@@ -64,14 +62,13 @@ func RandomKeys() *Keys {
 	return &Keys{[][]byte{key}}
 }
 
-// String implements [fmt.Stringer]. It keeps the keys out of logs.
+// String keeps the keys out of logs, and so does GoString.
 func (k *Keys) String() string { return redacted }
 
-// GoString implements [fmt.GoStringer]. It keeps the keys out of logs.
-func (k *Keys) GoString() string { return k.String() }
+func (k *Keys) GoString() string { return redacted }
 
-// mac returns the HMAC of the concatenated parts. The caller ensures that two different lists of parts never
-// have the same concatenation. For this, all parts except the last have a fixed size or end with a zero byte.
+// mac returns the HMAC of the concatenated parts. All parts except the last have a fixed size or end with a zero byte, so
+// that two different lists of parts never have the same concatenation.
 func mac(key []byte, parts ...[]byte) []byte {
 	h := hmac.New(sha256.New, key)
 	for _, p := range parts {
@@ -86,8 +83,7 @@ type ring struct {
 	ids [][][]byte // ids[k][g] is the ID of grant g with key k
 }
 
-// grantID returns the ID that identifies a grant in a capability that the key signs. Without the key, the ID
-// reveals nothing about the grant.
+// grantID returns the ID of a grant in capabilities of the key. Without the key, it reveals nothing about the grant.
 func grantID(key []byte, g *grant) []byte {
 	return mac(key, []byte("grant\x00"), []byte(g.kind), []byte{0}, []byte(g.name), []byte{0}, g.binding[:])[:idSize]
 }

@@ -37,7 +37,7 @@ func TestModules(t *testing.T) {
 		parts := strings.Split(r.URL.Path, "/")
 		return module.AddressFromPath(parts[3], parts[4], parts[5], parts[6])
 	}
-	h := control.Handler(control.GuardModule(address, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h := control.Handler(access.Guard(control, address, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasSuffix(r.URL.Path, ".zip") {
 			if !access.Covers(r.Context(), archive) {
 				control.ForbidCapability(w)

@@ -63,9 +63,7 @@ func newIssuers(in []Issuer, before *Control, client *http.Client, log *slog.Log
 		}
 		iss := &issuer{name: i.Name, url: i.URL, audience: i.Audience, keys: sources[i.URL], log: log}
 		for _, r := range i.Rules {
-			iss.rules = append(iss.rules, rule{r.Claims, &grant{
-				kind: "oidc", name: i.Name, binding: ruleSum(i, r), scope: r.Selector,
-			}})
+			iss.rules = append(iss.rules, rule{r.Claims, &grant{kind: "oidc", name: i.Name, binding: ruleSum(i, r), scope: r.Selector}})
 		}
 		out = append(out, iss)
 	}
@@ -82,8 +80,7 @@ func ruleSum(i Issuer, r Rule) [sha256.Size]byte {
 	return sha256.Sum256(b)
 }
 
-// byIssuer returns the client of a token that an issuer signed. It fails with ErrUnknown if the token is
-// not valid, and with ErrUnavailable if its issuer cannot be reached.
+// byIssuer returns the client of a token that an issuer signed; see authenticate.
 func (c *Control) byIssuer(ctx context.Context, token string) (*Client, error) {
 	if len(c.issuers) == 0 {
 		return nil, ErrUnknown
@@ -118,8 +115,7 @@ func (c *Control) byIssuer(ctx context.Context, token string) (*Client, error) {
 // maxSubject is the maximum length of a token's subject in the log, in characters.
 const maxSubject = 200
 
-// authenticate verifies a token and returns its client. If no rule applies, the client is authenticated but may
-// read nothing.
+// authenticate verifies a token and returns its client, which may read nothing if no rule applies.
 func (i *issuer) authenticate(ctx context.Context, t *unverifiedToken) (*Client, error) {
 	keys, err := i.keys.find(ctx, t.keyID)
 	if err != nil {
@@ -175,8 +171,8 @@ func is(value json.RawMessage, want string) bool {
 	return string(value) == want
 }
 
-// public returns the public keys of a set that can verify signatures and that have the given key ID. If
-// keyID is "", public returns the keys with any ID.
+// public returns the public keys of a set that can verify signatures and that have the given key ID, or any ID if keyID
+// is "".
 func public(set *jose.JSONWebKeySet, keyID string) []crypto.PublicKey {
 	var out []crypto.PublicKey
 	for _, k := range set.Keys {

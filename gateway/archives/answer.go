@@ -8,15 +8,14 @@ import (
 	"time"
 )
 
-// CopyBuffer is the number of bytes of an archive that a response or a fetch holds in
-// memory.
+// CopyBuffer is the number of bytes of an archive that a response or a fetch holds in memory.
 const CopyBuffer = 64 << 10
 
 var buffers = sync.Pool{New: func() any { return new([CopyBuffer]byte) }}
 
-// answer is an [http.ResponseWriter] that sends an archive's bytes to a client. It
-// withholds the last bytes until the whole archive is verified. It limits the time that
-// the client may take to read each piece.
+// answer is an [http.ResponseWriter] that sends an archive's bytes to a client. It withholds the
+// last bytes until the whole archive is verified. It limits the time that the client may take to
+// read each piece.
 type answer struct {
 	http.ResponseWriter
 	content content
@@ -32,7 +31,6 @@ func newAnswer(w http.ResponseWriter, c content, stall time.Duration) *answer {
 	return &answer{ResponseWriter: w, content: c, client: http.NewResponseController(w), stall: stall}
 }
 
-// WriteHeader implements [http.ResponseWriter].
 func (a *answer) WriteHeader(status int) {
 	if status == http.StatusOK || status == http.StatusPartialContent {
 		a.left, a.err = strconv.ParseInt(a.Header().Get("Content-Length"), 10, 64)
@@ -43,7 +41,6 @@ func (a *answer) WriteHeader(status int) {
 	a.ResponseWriter.WriteHeader(status)
 }
 
-// Write implements [io.Writer].
 func (a *answer) Write(p []byte) (int, error) {
 	if a.err == nil && int64(len(p)) >= a.left {
 		a.err = a.content.verify()
@@ -51,15 +48,12 @@ func (a *answer) Write(p []byte) (int, error) {
 	if a.err != nil {
 		return 0, a.err
 	}
-	// The call fails for some ResponseWriters, but not for those of net/http's server.
-	// The error does not matter.
-	_ = a.client.SetWriteDeadline(time.Now().Add(a.stall))
+	_ = a.client.SetWriteDeadline(time.Now().Add(a.stall)) // does not fail for the writers of net/http's server
 	n, err := a.ResponseWriter.Write(p)
 	a.sent += int64(n)
 	if a.left -= int64(n); a.left > 0 {
 		_ = a.client.Flush() // shows the client that its archive has begun, even if the registry is slow
-		// Without this, HTTP/2 would enforce the deadline while the gateway waits for
-		// the registry.
+		// Without this, HTTP/2 would enforce the deadline while the gateway waits for the registry.
 		_ = a.client.SetWriteDeadline(time.Time{})
 	}
 	a.err = err
@@ -77,8 +71,7 @@ func (a *answer) ReadFrom(r io.Reader) (int64, error) {
 	return sent, err
 }
 
-// end returns the reason why the response is incomplete, or nil if the response is
-// complete.
+// end returns the reason why the response is incomplete, or nil.
 func (a *answer) end() error {
 	if a.err == nil && a.left > 0 {
 		return io.ErrUnexpectedEOF

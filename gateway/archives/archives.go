@@ -40,8 +40,7 @@ import (
 var (
 	// ErrDigest means that a blob does not match its descriptor.
 	ErrDigest = errors.New("the registry sent other bytes than the digest says")
-	// ErrStalled means that the registry accepted a request and then sent no bytes for too
-	// long.
+	// ErrStalled means that the registry accepted a request and then sent no bytes for too long.
 	ErrStalled = errors.New("the registry sends nothing")
 	// ErrGone means that the registry does not have the blob that a package's manifest names.
 	ErrGone = errors.New("the registry does not have the package that its manifest names")
@@ -49,13 +48,10 @@ var (
 
 // Limits are the times for which the registry and the client may delay a response.
 type Limits struct {
-	// Start is the maximum time before the registry begins to send an archive.
-	Start time.Duration
-	// RegistryStall is the maximum time without a byte from the registry. ClientStall is the
-	// maximum time that the client may take to read a piece.
-	RegistryStall, ClientStall time.Duration
-	// Resumes is the maximum number of times that a broken transfer is resumed.
-	Resumes int
+	Start         time.Duration // the maximum time before the registry begins to send an archive
+	RegistryStall time.Duration // the maximum time without a byte from the registry
+	ClientStall   time.Duration // the maximum time that the client may take to read a piece
+	Resumes       int           // the maximum number of times that a broken transfer is resumed
 }
 
 // Options configure a [Handler].
@@ -92,9 +88,8 @@ type Blob interface {
 type Archive struct {
 	Package artifact.Package
 	Blob    Blob
-	// Source names the origin that may have the package. It is "" if the registry has the
-	// package. Requests for the same package from different sources do not wait for each
-	// other.
+	// Source names the origin that may have the package, or is "" if the registry has it. Requests
+	// for the same package from different sources do not wait for each other.
 	Source string
 }
 
@@ -144,10 +139,10 @@ func (h *Handler) send(w http.ResponseWriter, r *http.Request, a Archive) (err e
 	return nil
 }
 
-// withoutRange removes the Range header from requests for which the gateway ignores it. RFC
-// 9110 (section 14.2) allows this. A HEAD request has no ranges. A request for several ranges
-// would read an archive out of order, and could read it more than once. Without a cache, the
-// gateway would have to fetch the whole archive to verify a range.
+// withoutRange removes the Range header where the gateway ignores it, as RFC 9110 (section 14.2)
+// allows. A HEAD request has no ranges. A request for several ranges would read an archive out of
+// order, and could read it more than once. Without a cache, the gateway would have to fetch the
+// whole archive to verify a range.
 func (h *Handler) withoutRange(r *http.Request) *http.Request {
 	ranges := r.Header.Get("Range")
 	if ranges == "" || h.o.Cache != nil && r.Method == http.MethodGet && !strings.Contains(ranges, ",") {
@@ -158,7 +153,7 @@ func (h *Handler) withoutRange(r *http.Request) *http.Request {
 	return r
 }
 
-// status returns the status of the response. It depends on the request's conditions and range.
+// status returns the status of the response, which depends on the request's conditions and range.
 func (h *Handler) status(r *http.Request, a Archive) int {
 	head := *r
 	head.Method = http.MethodHead
@@ -167,8 +162,8 @@ func (h *Handler) status(r *http.Request, a Archive) int {
 	return probe.status
 }
 
-// serve answers a request with content. It returns the number of bytes that were sent, and an
-// error if the response is incomplete.
+// serve answers a request with content. It returns the number of sent bytes, and an error if the
+// response is incomplete.
 func (h *Handler) serve(w http.ResponseWriter, r *http.Request, a Archive, content content) (sent int64, err error) {
 	w.Header().Set("Content-Type", "application/zip")
 	w.Header().Set("ETag", strconv.Quote(a.Package.Digest.String()))
@@ -181,8 +176,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, a Archive, conte
 	return out.sent, out.end()
 }
 
-// check returns an error if the registry says, without sending the archive, that a GET would
-// fail.
+// check returns an error if the registry says, without sending the archive, that a GET would fail.
 func (h *Handler) check(ctx context.Context, a Archive) error {
 	if h.o.Cache != nil && h.o.Cache.has(a.blob()) {
 		return nil
@@ -191,29 +185,25 @@ func (h *Handler) check(ctx context.Context, a Archive) error {
 	defer cancel()
 	found, err := a.Blob.Exists(ctx)
 	var answer *errcode.ErrorResponse
-	var network net.Error
 	switch {
 	case err == nil && !found:
 		return fmt.Errorf("%w: %s", ErrGone, a.Package.Filename)
 	// If the registry answers HEAD with 404, the store sends a GET. If that GET fails, the
 	// client's GET would fail, too.
-	case errors.As(err, &answer) && (answer.Method == http.MethodGet || isOutage(answer.StatusCode)), errors.As(err, &network), ctx.Err() != nil:
+	case errors.As(err, &answer) && (answer.Method == http.MethodGet || isOutage(answer.StatusCode)), errors.As(err, new(net.Error)), ctx.Err() != nil:
 		return fmt.Errorf("ask for %s: %w", a.Package.Filename, err)
 	}
-	// Some registries do not support HEAD, omit required headers, or redirect HEAD to storage
-	// that only allows GET.
+	// Some registries do not support HEAD, omit headers, or redirect HEAD to storage that only allows GET.
 	return nil
 }
 
-// isOutage reports whether a registry that answers a HEAD request with the given status is
-// unavailable.
+// isOutage reports whether a registry that answers HEAD with the given status is unavailable.
 func isOutage(status int) bool {
 	return status == http.StatusTooManyRequests || status >= 500 && status != http.StatusNotImplemented
 }
 
-// redirect returns the URL to which the client is redirected. It returns "" if the gateway
-// sends the archive itself. If the registry fails to answer, redirect logs the failure and
-// returns "".
+// redirect returns the URL to which the client is redirected, or "" if the gateway sends the archive
+// itself. It logs a failure of the registry, and then returns "".
 func (h *Handler) redirect(ctx context.Context, a Archive) string {
 	if a.Source != "" {
 		return ""
@@ -227,18 +217,17 @@ func (h *Handler) redirect(ctx context.Context, a Archive) string {
 	return to
 }
 
-// open opens an archive in the cache or, if the cache cannot store it, in the registry. It
-// also returns the counter for the bytes that are sent.
+// open opens an archive in the cache or, if the cache cannot store it, in the registry. It also
+// returns the counter of the sent bytes.
 func (h *Handler) open(ctx context.Context, a Archive) (content, *telemetry.Served, error) {
 	if h.o.Cache != nil {
 		c, err := h.o.Cache.open(ctx, a, h.o.Limits)
-		if err == nil {
-			if c.hit {
-				return c, &h.o.Counters.Cached, nil
-			}
+		switch {
+		case err == nil && c.hit:
+			return c, &h.o.Counters.Cached, nil
+		case err == nil:
 			return c, &h.o.Counters.Fetched, nil
-		}
-		if !errors.Is(err, errBypass) {
+		case !errors.Is(err, errBypass):
 			return nil, nil, fmt.Errorf("open %s: %w", a.Package.Filename, err)
 		}
 	}
@@ -252,8 +241,7 @@ func (h *Handler) open(ctx context.Context, a Archive) (content, *telemetry.Serv
 // content reads an archive for one response.
 type content interface {
 	io.ReadSeekCloser
-	// verify waits until the whole archive is verified. It fails if the archive's digest is
-	// wrong.
+	// verify waits until the whole archive is verified. It fails if the digest is wrong.
 	verify() error
 }
 

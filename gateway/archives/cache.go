@@ -82,7 +82,7 @@ type space struct {
 	bytes     atomic.Int64 // the size of the folder at the last count, plus this process's changes since
 }
 
-// contents records what the process knows about the archives, and which archives are in use.
+// contents records what the process knows about the archives, and which are in use.
 type contents struct {
 	mu     sync.Mutex // guards the fields below; room is never locked while mu is held
 	known  map[string]known
@@ -98,55 +98,43 @@ type known struct {
 	h1       string // "" if unknown
 }
 
-// blob identifies an archive in use. It includes the size, because two manifests may name the
-// same digest with different sizes. It includes the source, so that a source that does not
-// respond blocks no requests to another source.
+// blob identifies an archive in use.
 type blob struct {
 	hex    string
-	size   int64
-	source string
+	size   int64  // two manifests may name the same digest with different sizes
+	source string // a source that does not respond blocks no requests to another source
 }
 
 func (a Archive) blob() blob { return blob{a.Package.Digest.Encoded(), a.Package.Size, a.Source} }
 
 const (
-	// rehashAfter is the time after which an archive is hashed again.
-	rehashAfter = 24 * time.Hour
-	// orphanAfter is the age at which a meta file without an archive is removed.
-	orphanAfter = time.Minute
+	rehashAfter = 24 * time.Hour // when an archive is hashed again
+	orphanAfter = time.Minute    // the age at which a meta file without an archive is removed
 	// recountAfter is how long changes by people, and evictions by other processes, can go
 	// unnoticed while there is room in the folder.
-	recountAfter = time.Minute
-	// pauseAfterFailure is how long the cache writes nothing after a write to the folder has
-	// failed.
-	pauseAfterFailure = time.Minute
-	// abandonAfter is how long a fetch continues without clients.
-	abandonAfter = 5 * time.Minute
-	// maxFetches is the maximum number of concurrent fetches. Further archives are streamed,
-	// and not cached.
-	maxFetches = 64
+	recountAfter      = time.Minute
+	pauseAfterFailure = time.Minute     // how long the cache writes nothing after a write to the folder has failed
+	abandonAfter      = 5 * time.Minute // how long a fetch continues without clients
+	maxFetches        = 64              // concurrent fetches; further archives are streamed, and not cached
 )
 
-// errBypass means that the cache cannot serve an archive. The archive is then streamed from
-// the registry.
+// errBypass means that the cache cannot serve an archive, which is then streamed from the registry.
 var errBypass = errors.New("past the cache")
 
 // CacheOptions configure a [Cache].
 type CacheOptions struct {
-	// H1 makes the cache compute the h1: hash of each archive, for [Cache.H1].
-	H1 bool
-	// Log receives problems with the folder. If nil, nothing is logged.
-	Log *slog.Logger
-	// Counters counts requests to the cache. If nil, nothing is counted.
-	Counters *telemetry.ArchiveCounters
+	H1       bool                       // compute the h1: hash of each archive, for [Cache.H1]
+	Log      *slog.Logger               // receives problems with the folder; may be nil
+	Counters *telemetry.ArchiveCounters // counts requests to the cache; may be nil
 }
 
-// OpenCache opens the cache in a folder, and creates the folder if needed. The cache holds at
-// most maxSize bytes; 0 means [DefaultSize]. OpenCache removes the unfinished
-// fetches of processes that have exited. The caller closes the cache.
+// OpenCache opens the cache in a folder, and creates the folder if needed. The cache holds at most
+// maxSize bytes; 0 means [DefaultSize]. OpenCache removes the unfinished fetches of processes that
+// have exited. The caller closes the cache.
 func OpenCache(dir string, maxSize int64, o CacheOptions) (*Cache, error) {
 	c := &Cache{
-		dir: filepath.Join(dir, "archives"), id: rand.Text(), max: maxSize, h1: o.H1, log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), n: cmp.Or(o.Counters, &telemetry.ArchiveCounters{}),
+		dir: filepath.Join(dir, "archives"), id: rand.Text(), max: maxSize, h1: o.H1,
+		log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), n: cmp.Or(o.Counters, &telemetry.ArchiveCounters{}),
 		storage: func(f *os.File) fill.Storage { return f }, work: work{fetches: make(chan struct{}, maxFetches)},
 		contents: contents{known: map[string]known{}, shared: map[blob]*shared{}},
 	}
@@ -160,9 +148,8 @@ func OpenCache(dir string, maxSize int64, o CacheOptions) (*Cache, error) {
 	return c, nil
 }
 
-// tidy counts the archives, and evicts some if the size limit is lower than before. It sets
-// the default size limit if there is none. While other processes hold the lock, tidy evicts
-// nothing, because the first fetch does so.
+// tidy counts the archives, and evicts some if the size limit is lower than before, unless another
+// process holds the lock: then the first fetch does so. It sets the default limit if there is none.
 func (c *Cache) tidy() error {
 	c.room.Lock()
 	defer c.room.Unlock()
@@ -180,10 +167,10 @@ func (c *Cache) tidy() error {
 		return nil
 	}
 	lock, err := c.lock()
-	if errors.Is(err, privatefolder.ErrLocked) {
+	switch {
+	case errors.Is(err, privatefolder.ErrLocked):
 		return nil
-	}
-	if err != nil {
+	case err != nil:
 		return err
 	}
 	defer lock.Close()
@@ -191,8 +178,7 @@ func (c *Cache) tidy() error {
 	return err
 }
 
-// makeFolders creates the folders, and checks that it can write to the folder for temporary
-// files.
+// makeFolders creates the folders, and checks that it can write temporary files.
 func (c *Cache) makeFolders() error {
 	if err := privatefolder.Make(c.dir, c.log); err != nil {
 		return err
@@ -223,8 +209,8 @@ func (c *Cache) temporary() string { return filepath.Join(c.dir, "tmp") }
 
 func (c *Cache) path(hex string) string { return filepath.Join(c.dir, "sha256", hex[:2], hex) }
 
-// SizeOf returns the size of the archive with the given digest. The bool is false if the
-// archive is not in the folder. The archive may be unverified. A nil cache has no archives.
+// SizeOf returns the size of the archive with the given digest, if it is in the folder. It may be
+// unverified. A nil cache has no archives.
 func (c *Cache) SizeOf(d digest.Digest) (int64, bool) {
 	if c == nil || d.Validate() != nil || d.Algorithm() != digest.SHA256 {
 		return 0, false
@@ -236,8 +222,7 @@ func (c *Cache) SizeOf(d digest.Digest) (int64, bool) {
 	return info.Size(), true
 }
 
-// load opens and verifies an archive in the folder. It returns nil if the archive is absent,
-// damaged or unreadable.
+// load opens and verifies an archive in the folder, or returns nil.
 func (c *Cache) load(ctx context.Context, b blob) *os.File {
 	f, err := os.Open(c.path(b.hex))
 	if err != nil {
@@ -264,8 +249,7 @@ func (c *Cache) load(ctx context.Context, b blob) *os.File {
 	return nil
 }
 
-// isVerified reports whether a file was verified less than [rehashAfter] ago, and has
-// neither been replaced nor changed since.
+// isVerified reports whether a file was verified less than [rehashAfter] ago, and is unchanged since.
 func (c *Cache) isVerified(hex string, info fs.FileInfo) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -274,8 +258,7 @@ func (c *Cache) isVerified(hex string, info fs.FileInfo) bool {
 		time.Since(k.verified) < rehashAfter
 }
 
-// rehash hashes a file. If the hash matches the file's name, it records the file as
-// verified.
+// rehash hashes a file, and records it as verified if the hash matches its name.
 func (c *Cache) rehash(ctx context.Context, f *os.File, info fs.FileInfo, hex string) error {
 	h := sha256.New()
 	if _, err := io.Copy(h, contextReader{ctx, f}); err != nil {
@@ -301,13 +284,7 @@ func (c *Cache) setVerified(hex string, info fs.FileInfo) {
 	c.update(hex, func(k *known) { k.file, k.verified = info, time.Now() })
 }
 
-// forget drops the verification of an archive, so it is hashed again before its next use.
-func (c *Cache) forget(hex string) {
-	c.update(hex, func(k *known) { k.file = nil })
-}
-
-// use stores the time of an archive's last use on disk, for other processes and for the next
-// start.
+// use stores the time of an archive's last use on disk, for other processes and the next start.
 func (c *Cache) use(hex string) {
 	now := time.Now()
 	if errors.Is(os.Chtimes(c.meta(hex), now, now), fs.ErrNotExist) {
@@ -328,8 +305,7 @@ func (c *Cache) discard(hex string, info fs.FileInfo) {
 	}
 }
 
-// has reports whether an archive is in the folder or is being fetched. It does not read the
-// archive.
+// has reports whether an archive is in the folder or is being fetched. It does not read it.
 func (c *Cache) has(b blob) bool {
 	c.mu.Lock()
 	s := c.shared[b]

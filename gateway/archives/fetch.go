@@ -14,8 +14,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/base/telemetry"
 )
 
-// shared is an archive in use. All responses with the archive read the same open file,
-// even while a fetch is still writing to the file.
+// shared is an archive in use. All responses with it read the same open file, even while a fetch
+// is still writing to it.
 type shared struct {
 	*fill.File
 	blob    blob
@@ -24,9 +24,8 @@ type shared struct {
 	file    *os.File           // set before File.Begin or File.Load
 }
 
-// open opens an archive in the folder or in the registry. It returns a reader as soon as
-// the first bytes are available. If the error wraps errBypass, the caller reads the
-// archive from the registry instead.
+// open opens an archive in the folder or in the registry. It returns a reader as soon as the first
+// bytes are available. If the error wraps errBypass, the caller reads from the registry instead.
 func (c *Cache) open(ctx context.Context, a Archive, l Limits) (_ *reader, err error) {
 	defer func() {
 		if errors.Is(err, errBypass) {
@@ -37,9 +36,7 @@ func (c *Cache) open(ctx context.Context, a Archive, l Limits) (_ *reader, err e
 	if s == nil {
 		return nil, errBypass
 	}
-	// The state is read before the wait. If an archive is verified only during the wait,
-	// it is not a hit.
-	hit := joined && s.State().Verified
+	hit := joined && s.State().Verified // before the wait; an archive that is verified only then is not a hit
 	if err := s.Begun(ctx); err != nil {
 		file.Close()
 		return nil, err
@@ -56,11 +53,9 @@ func (c *Cache) open(ctx context.Context, a Archive, l Limits) (_ *reader, err e
 	return &reader{Reader: file, ctx: ctx, cache: c, s: s, hit: hit, archive: a, limits: l}, nil
 }
 
-// acquire opens an archive that is already in use, or starts to load or fetch it. The bool
-// reports whether the archive was already in use. If the file in use has changed since it
-// was verified, acquire loads or fetches the archive again. If the cache is closed,
-// acquire returns nil instead of a shared archive.
-func (c *Cache) acquire(request context.Context, a Archive, l Limits) (*shared, *fill.Reader, bool) {
+// acquire opens an archive that is already in use (joined), or starts to load or fetch it. It does
+// so again if the file in use has changed since it was verified. It returns nil if the cache is closed.
+func (c *Cache) acquire(request context.Context, a Archive, l Limits) (_ *shared, _ *fill.Reader, joined bool) {
 	for {
 		s, file, joined := c.joinOrBegin(request, a, l)
 		if !joined || !s.State().Verified || c.isUnchanged(s) {
@@ -123,8 +118,8 @@ func (c *Cache) fill(ctx context.Context, s *shared, a Archive, l Limits) {
 	c.hashContent(ctx, s.file, s.blob)
 }
 
-// fetch fetches an archive from the registry, and verifies it. Then it stores the archive
-// in the folder. Clients can read the archive during the fetch.
+// fetch fetches an archive from the registry, verifies it, and stores it in the folder. Clients can
+// read it meanwhile.
 func (c *Cache) fetch(ctx context.Context, s *shared, a Archive, l Limits) (err error) {
 	end, err := c.prepare(ctx, s)
 	if err != nil {
@@ -168,9 +163,8 @@ func (c *Cache) copy(ctx context.Context, s *shared, in *stream) error {
 	return in.check()
 }
 
-// prepare makes room for a fetch, and creates its temporary file. The caller calls end
-// after the fetch. end removes the file unless [Cache.commit] has renamed it. Every error
-// wraps errBypass.
+// prepare makes room for a fetch, and creates its temporary file. The caller calls end after the
+// fetch, which removes the file unless [Cache.commit] has renamed it. Every error wraps errBypass.
 func (c *Cache) prepare(ctx context.Context, s *shared) (end func(), err error) {
 	select {
 	case c.fetches <- struct{}{}:
@@ -201,18 +195,16 @@ func (c *Cache) isPaused() bool {
 	return time.Since(c.failed) < pauseAfterFailure
 }
 
-// bypass logs why an archive is not cached, and returns an error that wraps errBypass. If
-// the folder has failed, the cache writes nothing to it for [pauseAfterFailure]. A lock that
-// another process holds is no failure of the folder.
+// bypass logs why an archive is not cached, and returns an error that wraps errBypass. If the folder
+// has failed, the cache writes nothing to it for [pauseAfterFailure].
 func (c *Cache) bypass(ctx context.Context, err error) error {
-	if err == errPaused {
+	switch {
+	case err == errPaused:
 		return err // the failure is in the log already
-	}
-	if errors.Is(err, errBypass) {
+	case errors.Is(err, errBypass):
 		c.log.InfoContext(ctx, "an archive is not kept", "err", err)
 		return err
-	}
-	if errors.Is(err, privatefolder.ErrLocked) {
+	case errors.Is(err, privatefolder.ErrLocked): // no failure of the folder
 		c.log.InfoContext(ctx, "an archive is not kept, because another process holds the cache's lock", "err", err)
 		return fmt.Errorf("%w: %v", errBypass, err)
 	}

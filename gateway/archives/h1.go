@@ -15,24 +15,20 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// metaSuffix ends the name of an archive's meta file. The file has one line. The line
-// consists of the h1: hash or [noH1], a space, and a checksum. The checksum is the
-// SHA-256 sum of the archive's digest and the h1: hash. The file is empty until the h1
-// hash is computed.
-const metaSuffix = ".meta"
-
-// noH1 marks archives that get no h1 hash, because clients could compute different hashes
-// of them.
-const noH1 = "none"
-
-// maxMeta is the maximum number of bytes that are read from a meta file.
-const maxMeta = 1 << 10
+const (
+	// metaSuffix ends the name of an archive's meta file. The file has one line: the h1: hash or
+	// noH1, a space, and the SHA-256 sum of the archive's digest and the h1: hash. The file is empty
+	// until the hash is computed.
+	metaSuffix = ".meta"
+	noH1       = "none"  // marks archives of which clients could compute different h1 hashes
+	maxMeta    = 1 << 10 // the maximum number of bytes that are read from a meta file
+)
 
 func (c *Cache) meta(hex string) string { return c.path(hex) + metaSuffix }
 
-// H1 returns the h1: hash of the archive with the given digest. The cache computes the
-// hash from verified bytes. The bool is false if the archive is not cached, or has no h1
-// hash (see [provider.H1]). A nil cache has no archives.
+// H1 returns the h1: hash of the archive with the given digest, computed from verified bytes. The
+// bool is false if the archive is not cached, or has no h1 hash (see [provider.H1]). A nil cache
+// has no archives.
 func (c *Cache) H1(d digest.Digest) (provider.Hash, bool) {
 	if c == nil || d.Validate() != nil || d.Algorithm() != digest.SHA256 {
 		return provider.Hash{}, false
@@ -55,12 +51,9 @@ func (c *Cache) knownH1(hex string) string {
 	return h1
 }
 
-func (c *Cache) setH1(hex, h1 string) {
-	c.update(hex, func(k *known) { k.h1 = h1 })
-}
+func (c *Cache) setH1(hex, h1 string) { c.update(hex, func(k *known) { k.h1 = h1 }) }
 
-// readMeta returns the h1 hash in an archive's meta file. It returns "" if the file
-// contains no hash or is damaged.
+// readMeta returns the h1 hash in an archive's meta file, or "" if there is none or it is damaged.
 func (c *Cache) readMeta(hex string) string {
 	f, err := os.Open(c.meta(hex))
 	if err != nil {
@@ -82,8 +75,7 @@ func metaLine(hex, h1 string) string {
 	return fmt.Sprintf("%s %x\n", h1, sha256.Sum256([]byte(hex+" "+h1)))
 }
 
-// hashContent computes the h1 hash of a verified archive, if [CacheOptions.H1] is set and
-// the hash is unknown.
+// hashContent computes the unknown h1 hash of a verified archive, if [CacheOptions.H1] is set.
 func (c *Cache) hashContent(ctx context.Context, f *os.File, b blob) {
 	if !c.h1 || c.knownH1(b.hex) != "" {
 		return

@@ -22,15 +22,13 @@ type entry struct {
 	used time.Time
 }
 
-// lockName is the name of the file that a process locks while it reserves room and evicts
-// archives. It contains the ID of the last cache that has reserved room.
-const lockName = "lock"
-
 const (
-	// lockPatience is how long the cache waits for other processes to release the lock.
-	lockPatience = 2 * time.Second
-	// shortPatience replaces lockPatience after a wait in vain, so that a process that hangs
-	// does not delay each archive.
+	// lockName is the name of the file that a process locks while it reserves room and evicts
+	// archives. It contains the ID of the last cache that has reserved room.
+	lockName = "lock"
+	// lockPatience is how long the cache waits for the lock. shortPatience replaces it after a wait
+	// in vain, so that a process that hangs does not delay each archive.
+	lockPatience  = 2 * time.Second
 	shortPatience = 50 * time.Millisecond
 )
 
@@ -95,10 +93,9 @@ func (c *Cache) reserve(size int64) (*os.File, error) {
 	return f, err
 }
 
-// shrink removes the least recently used archives until at most limit bytes are left. It
-// returns the number of bytes that are left, which exceeds limit if other archives are in
-// use or cannot be removed. It never removes an archive that this process uses. The caller
-// holds room and the lock.
+// shrink removes the least recently used archives until at most limit bytes are left. It returns
+// the number of bytes that are left, which exceeds limit if archives are in use by this process or
+// cannot be removed. The caller holds room and the lock.
 func (c *Cache) shrink(limit int64) (total int64, err error) {
 	archives, total, err := c.count()
 	if err != nil {
@@ -139,9 +136,8 @@ func (c *Cache) inUse() map[string]bool {
 	return out
 }
 
-// count returns the archives in the folder, and the total size of all its files. It removes
-// the files of processes that have exited, and forgets archives that no longer exist. The
-// caller holds room.
+// count returns the archives in the folder, and the total size of its files. It removes the files of
+// processes that have exited, and forgets archives that no longer exist. The caller holds room.
 func (c *Cache) count() (archives []entry, total int64, err error) {
 	if total, err = c.sweep(); err != nil {
 		return nil, 0, err
@@ -207,8 +203,7 @@ func (c *Cache) forgetMissing(present map[string]bool) {
 	}
 }
 
-// sweep removes the temporary files of processes that have exited. It returns the total size
-// of the temporary files in use.
+// sweep removes the temporary files of processes that have exited, and returns the size of others.
 func (c *Cache) sweep() (inUse int64, err error) {
 	entries, err := os.ReadDir(c.temporary())
 	if err != nil {
@@ -227,8 +222,7 @@ func (c *Cache) sweep() (inUse int64, err error) {
 	return inUse, nil
 }
 
-// create creates a temporary file of size bytes. It locks the file, so that other processes
-// do not remove it.
+// create creates a temporary file of size bytes, locked so that other processes do not remove it.
 func (c *Cache) create(size int64) (*os.File, error) {
 	for range 3 {
 		f, err := files.CreateNew(filepath.Join(c.temporary(), rand.Text()))
@@ -252,9 +246,9 @@ func (c *Cache) create(size int64) (*os.File, error) {
 	return nil, errors.New("other processes remove its temporary files")
 }
 
-// commit renames a fetched file to its final name. After a crash, some file systems leave
-// only a part of the file. The cache notices this when it hashes the file. On Windows, a file
-// that another process reads cannot be replaced. Then the file of the other process stays.
+// commit renames a fetched file to its final name. After a crash, some file systems leave only a
+// part of the file, which the cache notices when it hashes it. On Windows, a file that another
+// process reads cannot be replaced, and stays.
 func (c *Cache) commit(f *os.File, hex string) error {
 	if err := f.Sync(); err != nil {
 		return err
@@ -268,3 +262,47 @@ func (c *Cache) commit(f *os.File, hex string) error {
 	}
 	return err
 }
+
+// maxDefaultSize is the maximum of [DefaultSize].
+const maxDefaultSize = 10 << 30
+
+// DefaultSize returns the default size limit in bytes of a cache in a folder, which may be missing:
+// 10 GiB, or a tenth of the bytes that are free or that the cache holds, whichever is less.
+func DefaultSize(dir string) (int64, error) {
+	var held int64
+	err := filepath.WalkDir(filepath.Join(dir, "archives"), func(_ string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return nil // another process may have removed the file
+		}
+		if info, err := e.Info(); err == nil {
+			held += info.Size()
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	return defaultSize(dir, held)
+}
+
+func defaultSize(dir string, held int64) (int64, error) {
+	free, err := files.Free(dir)
+	for errors.Is(err, fs.ErrNotExist) && filepath.Dir(dir) != dir {
+		dir = filepath.Dir(dir)
+		free, err = files.Free(dir)
+	}
+	return sizeFor(free, held), err
+}
+
+// sizeFor returns the default size limit of a cache that holds some bytes, on a disk with free bytes.
+func sizeFor(free, held int64) int64 { return min(maxDefaultSize, (free+held)/10) }
+
+// Size is the size of a [Cache].
+type Size struct {
+	Bytes   int64 // the size of the folder, including the bytes that fetches in progress will write
+	Limit   int64
+	Fetches int // the number of fetches in progress
+}
+
+// Size returns the current size of the cache, without reading the folder.
+func (c *Cache) Size() Size { return Size{c.bytes.Load(), c.max, len(c.fetches)} }

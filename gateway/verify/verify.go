@@ -2,14 +2,14 @@
 //
 // Only ocibridge itself imports this package: it can change at any time.
 //
-// The package assumes a hostile registry, which may answer with any index, manifest or package. What the
-// registry cannot do is sign with a key that the configuration pins. So a version is served only if a pinned
-// key has signed the evidence that the version's index names. A package of that version is served only if the
-// signed document lists the package's digest under its standard file name, or under another spelling of that
-// name. The name consists of the provider's type, the version and the platform. The gateway ignores the file names and the h1: hashes in the
-// index. The reason is that clients would trust an h1: hash as much as the signed digest. The registry can
-// still withhold a version or a platform. It can also serve a version that the same key signed for another
-// provider of the same type.
+// The package assumes a hostile registry, which may answer with any index, manifest or package, but cannot
+// sign with a key that the configuration pins. So a version is served only if a pinned key has signed the
+// evidence that the version's index names. A package of that version is served only if the signed document
+// lists its digest under its standard file name, or under another spelling of that name. The name consists of
+// the provider's type, the version and the platform. The gateway ignores the file names and the h1: hashes in
+// the index, because clients would trust an h1: hash as much as the signed digest. The registry can still
+// withhold a version or a platform, and serve a version that the same key signed for another provider of the
+// same type.
 //
 // All versions of a provider without pinned keys are refused, because a registry that forges a package can
 // forge its evidence, too.
@@ -22,7 +22,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 
 	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/opencontainers/go-digest"
@@ -39,32 +38,26 @@ var ErrRefused = errors.New("refused: its evidence does not vouch for it")
 
 // Options configure a [Checker].
 type Options struct {
-	// Policy returns a provider's trust policy. The policy pins the keys that may sign the provider's
-	// versions. If the policy pins no key, all versions are refused. If Policy is nil, no keys are pinned.
-	Policy func(provider.Address) trust.Policy
-	// Log receives each refusal once, with its reason. If nil, refusals are not logged.
-	Log *slog.Logger
-	// Counters counts results. If nil, the checker uses its own counters.
-	Counters *telemetry.VerifyCounters
+	// Policy returns a provider's trust policy, which pins the keys that may sign its versions. If it pins no
+	// key, all versions are refused. If Policy is nil, no keys are pinned.
+	Policy   func(provider.Address) trust.Policy
+	Log      *slog.Logger              // receives each refusal once, with its reason; may be nil
+	Counters *telemetry.VerifyCounters // counts results; may be nil
 }
 
 // Checker checks versions, and caches their results. It is safe for concurrent use.
 type Checker struct {
-	policy func(provider.Address) trust.Policy
-	log    *slog.Logger
-
-	n *telemetry.VerifyCounters
-
+	policy  func(provider.Address) trust.Policy
+	log     *slog.Logger
+	n       *telemetry.VerifyCounters
 	results *lru.Cache[subject, *outcome]
 }
 
-// remembered is the maximum number of cached results. A result takes about 300 bytes, and never more than 16
-// KiB.
+// remembered is the maximum number of cached results. One takes about 300 bytes, and at most 16 KiB.
 const remembered = 16 << 10
 
-// subject identifies what was checked, and is the key of the cache. If an index is stored for two versions or
-// providers, it is checked twice. An index is checked again when packages that the registry lacked have
-// arrived.
+// subject identifies what was checked, and is the key of the cache. An index is checked once for each version
+// and provider for which it is stored, and again when packages that the registry lacked have arrived.
 type subject struct {
 	provider provider.Address
 	version  provider.Version
@@ -85,11 +78,12 @@ type vouchedPackage struct {
 
 // find returns the package for a platform.
 func (o *outcome) find(p provider.Platform) (vouchedPackage, bool) {
-	i := slices.IndexFunc(o.packages, func(v vouchedPackage) bool { return v.platform == p })
-	if i < 0 {
-		return vouchedPackage{}, false
+	for _, v := range o.packages {
+		if v.platform == p {
+			return v, true
+		}
 	}
-	return o.packages[i], true
+	return vouchedPackage{}, false
 }
 
 // New returns a checker.
@@ -107,9 +101,9 @@ func New(o Options) *Checker {
 	return &Checker{policy: o.Policy, log: o.Log, n: o.Counters, results: results}
 }
 
-// Check returns a copy of found with only the packages that may be served. The packages in the copy have no
-// h1: hashes, and have the names that the signed document lists. Check reads from store only if it has no cached result, and then
-// at most five times. An error that wraps [ErrRefused] is final for that index. Any other error comes from the
+// Check returns a copy of found with only the packages that may be served, without h1: hashes, and with the
+// names that the signed document lists. Check reads from store only if it has no cached result, and then at
+// most five times. An error that wraps [ErrRefused] is final for that index. Any other error comes from the
 // store and may be temporary.
 func (c *Checker) Check(ctx context.Context, store artifact.Fetcher, a provider.Address, v provider.Version, found *artifact.Version) (*artifact.Version, error) {
 	s := subject{a, v, found.Index.Digest, contentOf(found)}
@@ -171,8 +165,8 @@ func (c *Checker) decide(ctx context.Context, store artifact.Fetcher, a provider
 		return refuse(fmt.Errorf("%s %s: %w by a pinned key", a, v, trust.ErrUnsigned)), nil
 	}
 	// A platform that the signed document does not list is omitted. A package that differs from the signed one
-	// means an attack or damage. Then the whole version is refused, because a client whose platform is missing
-	// may look for it elsewhere.
+	// means an attack or damage, so the whole version is refused: a client whose platform is missing may look
+	// for it elsewhere.
 	for _, r := range verified.Refused {
 		if !errors.Is(r.Err, trust.ErrNotListed) {
 			return refuse(fmt.Errorf("%s %s: %w", a, v, r.Err)), nil

@@ -11,12 +11,13 @@ import (
 	"time"
 
 	"github.com/opencontainers/go-digest"
+
+	"github.com/ocibridge/ocibridge/internal/base/fill"
 )
 
-// stream reads an archive from the registry once, in order. It fails if the archive does
-// not have exactly the announced size. If the connection breaks or stalls, the stream
-// resumes at the same byte. Its reader does not notice. Otherwise the download would fail,
-// because clients do not retry.
+// stream reads an archive from the registry once, in order. It fails if the archive does not have
+// exactly the announced size. If the connection breaks or stalls, the stream resumes at the same
+// byte, because clients do not retry.
 type stream struct {
 	ctx     context.Context // the context of the request or the fetch that reads the stream
 	archive Archive
@@ -33,7 +34,6 @@ func openStream(ctx context.Context, a Archive, l Limits) (*stream, error) {
 	return s, s.open(l.Start)
 }
 
-// Read implements [io.Reader].
 func (s *stream) Read(p []byte) (int, error) {
 	if skip := s.start - s.offset; skip > 0 {
 		s.start = 0
@@ -64,8 +64,7 @@ func (s *stream) Read(p []byte) (int, error) {
 	}
 }
 
-// readOnce reads the next bytes. If no connection is open, it opens the archive at the
-// current offset.
+// readOnce reads the next bytes. If no connection is open, it opens one at the current offset.
 func (s *stream) readOnce(p []byte) (int, error) {
 	if s.conn == nil {
 		if err := s.open(s.limits.RegistryStall); err != nil {
@@ -86,8 +85,8 @@ func (s *stream) end() error {
 	return io.EOF
 }
 
-// open requests the archive from the current offset on. It fails with ErrStalled if the
-// registry does not respond within the given time.
+// open requests the archive from the current offset on. It fails with ErrStalled if the registry
+// does not respond in time.
 func (s *stream) open(within time.Duration) error {
 	ctx, cancel := context.WithCancel(s.ctx)
 	c := &connection{cancel: cancel, limit: s.limits.RegistryStall}
@@ -108,9 +107,8 @@ func (s *stream) open(within time.Duration) error {
 	return nil
 }
 
-// Seek implements [io.Seeker] as far as http.ServeContent needs it for a file or a range.
-// http.ServeContent seeks to the end to get the size, then back to the start, and then
-// forward to the range. The next Read reads and hashes the bytes that Seek skips.
+// Seek implements [io.Seeker] as far as http.ServeContent needs it: to the end to get the size, back
+// to the start, and forward to a range. The next Read reads and hashes the bytes that Seek skips.
 func (s *stream) Seek(offset int64, whence int) (int64, error) {
 	switch {
 	case whence == io.SeekEnd && offset == 0:
@@ -138,7 +136,6 @@ func (s *stream) check() error {
 	return nil
 }
 
-// Close implements [io.Closer].
 func (s *stream) Close() error {
 	if s.conn != nil {
 		s.conn.close()
@@ -147,9 +144,8 @@ func (s *stream) Close() error {
 	return nil
 }
 
-// connection reads the registry's response to one request for a blob. The request is
-// cancelled if a read stalls. The time between reads does not count, because a slow client
-// is not the registry's fault.
+// connection reads the registry's response to one request for a blob. The request is cancelled if a
+// read stalls. The time between reads does not count, because a slow client is not the registry's fault.
 type connection struct {
 	body    io.ReadCloser // nil if no response arrived
 	limit   time.Duration
@@ -158,7 +154,6 @@ type connection struct {
 	stalled atomic.Bool
 }
 
-// Read implements [io.Reader].
 func (c *connection) Read(p []byte) (int, error) {
 	c.timer.Reset(c.limit)
 	defer c.timer.Stop()
@@ -166,8 +161,7 @@ func (c *connection) Read(p []byte) (int, error) {
 	return n, c.explain(err)
 }
 
-// explain returns err. If the request was cancelled because it stalled, explain wraps
-// ErrStalled around err.
+// explain returns err, wrapped in ErrStalled if the request was cancelled because it stalled.
 func (c *connection) explain(err error) error {
 	if err != nil && err != io.EOF && c.stalled.Load() {
 		return fmt.Errorf("%w: %v", ErrStalled, err)
@@ -181,4 +175,87 @@ func (c *connection) close() {
 		c.body.Close()
 	}
 	c.cancel()
+}
+
+// reader reads an archive in use for one response. If the folder fails during a fetch, it continues
+// with a stream from the registry.
+type reader struct {
+	*fill.Reader
+	ctx     context.Context // the context of the client's request
+	cache   *Cache
+	s       *shared
+	hit     bool // the request counts as a cache hit
+	archive Archive
+	limits  Limits
+	tail    *stream // reads the rest from the registry; nil unless the folder has failed
+}
+
+func (r *reader) Read(p []byte) (int, error) {
+	if r.tail != nil {
+		return r.tail.Read(p)
+	}
+	n, err := r.Reader.Read(p)
+	var storage *fill.StorageError
+	switch {
+	case errors.As(err, &storage):
+		r.cache.update(r.s.blob.hex, func(k *known) { k.file = nil }) // hash it again before its next use
+		r.s.Retire()
+		return n, fmt.Errorf("read the cached archive: %w", err)
+	case errors.Is(err, errBypass):
+		if err := r.fallBack(); err != nil {
+			return 0, err
+		}
+		return r.tail.Read(p)
+	}
+	return n, err
+}
+
+// Seek knows the archive's size even if the fetch has failed already, so that the response does not
+// depend on whether the fetch fails before or after the response begins.
+func (r *reader) Seek(offset int64, whence int) (int64, error) {
+	if whence == io.SeekEnd {
+		offset, whence = offset+r.s.blob.size, io.SeekStart
+	}
+	return r.Reader.Seek(offset, whence)
+}
+
+// fallBack makes the reader continue at its offset with a stream from the registry. The stream's
+// hash needs all bytes before the offset, which come from the file as far as it has them.
+func (r *reader) fallBack() error {
+	offset, err := r.Seek(0, io.SeekCurrent)
+	if err != nil {
+		return err
+	}
+	head := r.s.Content()
+	head = io.NewSectionReader(head, 0, min(head.Size(), offset))
+	tail := &stream{ctx: r.ctx, archive: r.archive, limits: r.limits, hash: sha256.New(), offset: head.Size()}
+	if _, err := io.Copy(tail.hash, contextReader{r.ctx, head}); err != nil {
+		return err
+	}
+	r.tail = tail // closed by Close
+	_, err = io.CopyN(io.Discard, tail, offset-head.Size())
+	return err
+}
+
+func (r *reader) verify() error {
+	if r.tail == nil {
+		err := r.s.Verified(r.ctx)
+		if !errors.Is(err, errBypass) {
+			return err
+		}
+		if err := r.fallBack(); err != nil {
+			return err
+		}
+	}
+	return r.tail.verify()
+}
+
+func (r *reader) Close() error {
+	if r.tail != nil {
+		r.tail.Close()
+	}
+	if r.s.State().Verified {
+		r.cache.use(r.s.blob.hex)
+	}
+	return r.Reader.Close()
 }
