@@ -243,9 +243,7 @@ func (g *gateway) addPage(r, reads *mux.Router) {
 }
 
 // asksForHTML reports whether a request comes from a browser. Clients of the protocols do not accept HTML.
-func asksForHTML(r *http.Request) bool {
-	return strings.Contains(r.Header.Get("Accept"), "text/html")
-}
+func asksForHTML(r *http.Request) bool { return strings.Contains(r.Header.Get("Accept"), "text/html") }
 
 // routeHealth adds the routes for monitoring.
 func (g *gateway) routeHealth(r *mux.Router) {

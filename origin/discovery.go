@@ -234,6 +234,4 @@ func explainStatus(err error, server string, notFound error, absent, login strin
 }
 
 // tokenVariable returns the part of a variable's name after TF_TOKEN_ for a host.
-func tokenVariable(host string) string {
-	return strings.NewReplacer("-", "__", ".", "_").Replace(host)
-}
+func tokenVariable(host string) string { return strings.NewReplacer("-", "__", ".", "_").Replace(host) }

@@ -25,18 +25,13 @@ import (
 
 // Release is one version of a provider as an origin offers it.
 type Release struct {
-	// Claims is the input of package trust.
-	Claims trust.Claims
+	Claims trust.Claims // the input of package trust
 	// Origin names the origin in the evidence: the host name of a registry or a network
-	// mirror, or the kind of folder. It does not depend on the machine that reads the
-	// origin.
-	Origin string
-	// Protocols lists the plugin protocols, such as 5.0; nil if unknown.
-	Protocols []string
-	// About holds the source and the publication time from a registry.
-	About provider.About
-	// Packages lists the requested packages, sorted by platform.
-	Packages []Package
+	// mirror, or the kind of folder. It does not depend on the machine.
+	Origin    string
+	Protocols []string       // the plugin protocols, such as 5.0; nil if unknown
+	About     provider.About // the source and the publication time from a registry
+	Packages  []Package      // the requested packages, sorted by platform
 	// Partial reports whether the version might have more packages. It is true if the
 	// origin has packages that were not requested, or does not list its platforms. It is
 	// always true for a folder or a mirror.
@@ -44,12 +39,11 @@ type Release struct {
 	// Lost lists the platforms that the version should have, and that its repository cannot
 	// deliver. Packages does not contain them.
 	Lost []provider.Platform
-	// ByPublisher reports whether the publisher of the release pushes it. It is true for
-	// release folders. Then several jobs, each building one platform, are likely to push the
-	// version concurrently, and the publisher can still sign it with another key.
+	// ByPublisher reports whether the publisher of the release pushes it, from a release folder.
+	// Then several jobs, each building one platform, are likely to push the version concurrently,
+	// and the publisher can still sign it with another key.
 	ByPublisher bool
-	// Warnings lists warnings for the user, such as a package without a hash.
-	Warnings []string
+	Warnings    []string // for the user, such as a package without a hash
 }
 
 // Provider returns the address of the provider.
@@ -62,22 +56,19 @@ func (r *Release) Version() provider.Version { return r.Claims.Version }
 type Package struct {
 	Platform provider.Platform
 	Filename string
-	// Host is the host name in the package's URL; "" for a file.
-	Host string
-	// Open opens the package and returns its size, or -1 if the origin does not announce
-	// it. A download fails if the origin sends less than 16 KiB/s for a minute, or on
-	// average over the whole file. [WatchHosts] reports the hosts that the download
-	// contacts.
+	Host     string // the host name in the package's URL; "" for a file
+	// Open opens the package and returns its size, or -1 if the origin does not announce it. A
+	// download fails if the origin sends less than 16 KiB/s for a minute, or on average over the
+	// whole file. [WatchHosts] reports the hosts that it contacts.
 	Open func(ctx context.Context) (body io.ReadCloser, size int64, err error)
-	// Size returns the package's size in bytes without downloading it, or -1 if the origin
-	// does not announce it. The size is only for display. Size is nil for the packages of a
-	// [ReleaseDir].
+	// Size returns the package's size in bytes, for display, without downloading it, or -1 if the
+	// origin does not announce it. It is nil for the packages of a [ReleaseDir].
 	Size func(ctx context.Context) int64
 	// Local is set for a file of the publisher's own release folder. A push reads the file even
 	// if the package is stored, because the file may no longer match SHA256SUMS.
 	Local bool
-	// MismatchHint is the hint for a checksum mismatch of the package. It names the most
-	// likely cause. It is "" if the kind of origin suggests no cause.
+	// MismatchHint is the hint for a checksum mismatch of the package, with the most likely cause,
+	// if the kind of origin suggests one.
 	MismatchHint string
 }
 

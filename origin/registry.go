@@ -26,8 +26,7 @@ import (
 // RegistryOptions configures a [Registry]. With the zero value, it contacts the origins
 // themselves, without credentials.
 type RegistryOptions struct {
-	// Transport sends every request; nil means [outgoing.Transport].
-	Transport http.RoundTripper
+	Transport http.RoundTripper // sends every request; nil means [outgoing.Transport]
 	// Services finds the services of a host, with the credentials and overrides of the CLI
 	// configuration; nil means plain service discovery.
 	Services *disco.Disco
@@ -35,15 +34,10 @@ type RegistryOptions struct {
 	// every host for as long as it exists, so a long-running program needs a new one from
 	// time to time. nil means that Services is never replaced.
 	Rediscover func() *disco.Disco
-	// UserAgent is sent with every request.
-	UserAgent string
-	// Via is sent with every request as the Via header. It tells servers that the request
-	// is on behalf of another client. "" means no Via header.
-	Via string
-	// Guard is the guard of Transport and Services; nil means none.
-	Guard *Guard
-	// Netrc provides the logins for downloads of packages; nil means none.
-	Netrc *Netrc
+	UserAgent  string // sent with every request
+	Via        string // the Via header, if requests are on behalf of another client; "" means none
+	Guard      *Guard // the guard of Transport and Services; nil means none
+	Netrc      *Netrc // the logins for downloads of packages; nil means none
 }
 
 // Registry is a client of the provider registry protocol. It contacts the host in each

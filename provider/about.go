@@ -14,11 +14,8 @@ type About struct {
 }
 
 const (
-	// maxSource is the maximum length of a repository's URL in bytes.
-	maxSource = 512
-	// maxTime is the maximum length in bytes of a time, including a fraction of a second
-	// and a zone.
-	maxTime = 64
+	maxSource = 512 // the maximum length of a repository's URL in bytes
+	maxTime   = 64  // the maximum length in bytes of a time, including a fraction of a second and a zone
 )
 
 // Normal returns the valid fields, with the time in canonical form.

@@ -1,3 +1,15 @@
+// Package provider defines the basic types of the project: provider addresses, versions and
+// version constraints, platforms, package hashes, and include and exclude patterns.
+//
+// Other programs may import this package. Until version 1.0, a change that breaks them needs a new minor version.
+//
+// The values are small and comparable. They are validated and normalised when they are
+// created. The result of a Parse function prints to a string that parses to an equal value.
+// The rules come from the libraries of the clients, Terraform and OpenTofu. The checks are
+// stricter where those libraries panic, or accept texts that they never write.
+//
+// The package does no I/O. [H1] and [CheckZip] read a zip from the reader that the caller
+// provides.
 package provider
 
 import (
@@ -22,11 +34,10 @@ type Address struct {
 	typ       string
 }
 
-// maxAddressLen is the maximum length in bytes of an address that is given to the address
-// library. A hostname has at most 253 characters, a namespace or a type at most 64.
+// maxAddressLen is the maximum length of an address in bytes. A hostname has at most 253
+// characters, a namespace or a type at most 64.
 const maxAddressLen = 2048
 
-// tooLong returns an error if an address has too many bytes.
 func tooLong(s string) error {
 	if len(s) <= maxAddressLen {
 		return nil
@@ -59,8 +70,7 @@ func ParseAddress(s string) (Address, error) {
 		if len(parts) == 1 {
 			name = "hashicorp/" + name
 		}
-		return Address{}, hint.New(
-			fmt.Sprintf("provider address %q has no hostname", s),
+		return Address{}, hint.New(fmt.Sprintf("provider address %q has no hostname", s),
 			"Terraform reads it as registry.terraform.io/%[1]s, OpenTofu as registry.opentofu.org/%[1]s: write the one that you mean", name)
 	default:
 		return Address{}, hint.New(fmt.Sprintf("invalid provider address %q", s),
@@ -124,15 +134,14 @@ func parseSource(s string) (regaddr.Provider, error) {
 		source = host + "/" + placeholder + "/" + typ
 	}
 	p, err := regaddr.ParseProviderSource(source)
+	if perr, ok := errors.AsType[*regaddr.ParserError](err); ok {
+		// The library's message has several sentences for a terminal. Its summary names
+		// the invalid part, and its detail says how to correct it.
+		detail := strings.ReplaceAll(perr.Detail, "/"+placeholder+"/", "/"+namespace+"/")
+		return p, hint.New(fmt.Sprintf("invalid provider address %q: %s", s, strings.ToLower(perr.Summary)),
+			"%s", strings.Join(strings.Fields(detail), " "))
+	}
 	if err != nil {
-		var perr *regaddr.ParserError
-		if errors.As(err, &perr) {
-			// The library's message has several sentences for a terminal. Its summary names
-			// the invalid part, and its detail says how to correct it.
-			detail := strings.ReplaceAll(perr.Detail, "/"+placeholder+"/", "/"+namespace+"/")
-			return p, hint.New(fmt.Sprintf("invalid provider address %q: %s", s, strings.ToLower(perr.Summary)),
-				"%s", strings.Join(strings.Fields(detail), " "))
-		}
 		return p, fmt.Errorf("invalid provider address %q: %w", s, err)
 	}
 	if placeholder != namespace {
@@ -141,15 +150,14 @@ func parseSource(s string) (regaddr.Provider, error) {
 	return p, nil
 }
 
-// underscored matches a namespace with underscores. It also matches consecutive dashes,
-// which are not allowed.
+// underscored matches a namespace with underscores, and also consecutive dashes, which are not
+// allowed.
 var underscored = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9_-]*[A-Za-z0-9])?$`)
 
 // parseNamespace parses a namespace like Terraform 1.16, which accepts underscores because
-// organizations of HCP Terraform may have them. The letters of a namespace with underscores
-// must be ASCII, because the names of those organizations and of OCI repositories are
-// ASCII. All other namespaces are parsed by the address library, which has the rules of
-// OpenTofu.
+// organizations of HCP Terraform may have them. With underscores, its letters must be ASCII, as
+// in the names of those organizations and of OCI repositories. The address library, which has
+// the rules of OpenTofu, parses all others.
 func parseNamespace(s string) (string, error) {
 	switch {
 	case !strings.Contains(s, "_"):
@@ -163,9 +171,9 @@ func parseNamespace(s string) (string, error) {
 // MustParseAddress is like [ParseAddress], but panics on error. It is for constants.
 func MustParseAddress(s string) Address { return must(ParseAddress(s)) }
 
-// AddressFromPath parses the three parts of an address in the request path of a client. The
-// hostname is in Punycode there, but [ParseAddress] expects Unicode. AddressFromPath
-// accepts only the canonical form, so each provider has exactly one path.
+// AddressFromPath parses the three parts of an address in the request path of a client, where
+// the hostname is in Punycode. It accepts only the canonical form, so each provider has exactly
+// one path.
 func AddressFromPath(hostname, namespace, typ string) (Address, error) {
 	if err := tooLong(hostname + "/" + namespace + "/" + typ); err != nil {
 		return Address{}, err
@@ -180,9 +188,8 @@ func AddressFromPath(hostname, namespace, typ string) (Address, error) {
 	return a, nil
 }
 
-// AddressFromURL is like [AddressFromPath] for the path of a request, but also accepts a
-// hostname in Unicode, as in the result of [Address.String]. Terraform and OpenTofu send
-// Punycode. People send Unicode, and so do tools that build URLs from addresses.
+// AddressFromURL is like [AddressFromPath], but also accepts a hostname in Unicode, as in the
+// result of [Address.String]. People send it, and tools that build URLs from addresses.
 func AddressFromURL(hostname, namespace, typ string) (Address, error) {
 	written := hostname + "/" + namespace + "/" + typ
 	if a, err := ParseAddress(written); err == nil && a.String() == written {
@@ -201,8 +208,7 @@ func (a Address) ServiceHost() svchost.Hostname { return a.host }
 // Namespace returns the second part of the address.
 func (a Address) Namespace() string { return a.namespace }
 
-// ClientWarning names the clients that refuse the address. It is "" if no client refuses
-// the address.
+// ClientWarning names the clients that refuse the address. It is "" if there are none.
 func (a Address) ClientWarning() string { return PatternFor(a).ClientWarning() }
 
 // Type returns the last part of the address.
@@ -226,9 +232,7 @@ func (a Address) String() string {
 }
 
 // Path returns the address in the form for URLs and storage.
-func (a Address) Path() string {
-	return a.Hostname() + "/" + a.namespace + "/" + a.typ
-}
+func (a Address) Path() string { return a.Hostname() + "/" + a.namespace + "/" + a.typ }
 
 // MarshalText implements [encoding.TextMarshaler] with [Address.String].
 func (a Address) MarshalText() ([]byte, error) { return []byte(a.String()), nil }

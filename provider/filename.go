@@ -14,8 +14,8 @@ func PackageFilename(a Address, v Version, p Platform) string {
 
 // packageForms match the file names that contain a type, a version and a platform. In the first form,
 // any text between the underscores counts as a version. In the second form, the separators differ.
-// Three numbers with dots show where the version begins, because types contain no dots. A known
-// operating system shows where it ends: other words, such as -bin, can follow the platform.
+// The version begins with three numbers with dots, because types contain no dots, and ends before a
+// known operating system: other words, such as -bin, can follow the platform.
 var packageForms = []*regexp.Regexp{
 	regexp.MustCompile(`^terraform-provider-([^_]+)_([^_]+)_([a-z0-9]+)_([a-z0-9]+)\.zip$`),
 	regexp.MustCompile(`^terraform-provider-(.+?)[_-]([vV]?[0-9]+\.[0-9]+\.[0-9]+(?:[+-][0-9A-Za-z.+-]+)?)[._-](` +
@@ -100,7 +100,7 @@ func SpellsFile(filename string, a Address, v Version, end string) bool {
 
 func isSeparator(c byte) bool { return c == '_' || c == '-' }
 
-// filename matches names of any length: with a bound, the expression would be slow to compile, at every start of the program.
+// filename has no bound on the length, with which the expression would be slow to compile at every start of the program.
 var filename = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._+~-]*$`)
 
 const maxFilename = 255

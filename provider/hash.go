@@ -63,12 +63,11 @@ var ErrNoH1 = errors.New("no h1 hash")
 // [H1] that wrap ErrNotZip also wrap ErrNoH1.
 var ErrNotZip = errors.New("not a zip")
 
-// notZipError means that bytes are not a zip. The field why holds the reason.
+// notZipError is ErrNotZip with the reason.
 type notZipError struct{ why error }
 
 func (e *notZipError) Error() string { return fmt.Sprintf("%v: %v", ErrNotZip, e.why) }
 
-// Is reports whether target is ErrNotZip or ErrNoH1.
 func (e *notZipError) Is(target error) bool { return target == ErrNotZip || target == ErrNoH1 }
 
 // errLargeDirectory means that the central directory exceeds maxDirectoryBytes.
@@ -82,12 +81,8 @@ const (
 	// maxDirectoryBytes is the maximum number of bytes that are read to find the entries of a
 	// zip. They are the central directory, which is stored in memory.
 	maxDirectoryBytes = 16 << 20
-	// maxEntries is the maximum number of entries that a zip may claim to have. Each entry
-	// takes at least 46 bytes of the directory.
-	maxEntries = maxDirectoryBytes / 46
-	// maxUnpackedBytes is the maximum unpacked size in bytes of a zip that is hashed. The
-	// largest providers unpack to less than 1 GiB.
-	maxUnpackedBytes = 8 << 30
+	maxEntries        = maxDirectoryBytes / 46 // each entry takes at least 46 bytes of the directory
+	maxUnpackedBytes  = 8 << 30                // the largest providers unpack to less than 1 GiB
 )
 
 // ZipFiles describes the files in a zip.
@@ -114,8 +109,7 @@ func (s H1s) String() string { return strings.Trim(fmt.Sprint(s.All()), "[]") }
 
 // All returns the hashes without duplicates. It is empty for a zip without an h1: hash.
 func (s H1s) All() []Hash {
-	out := []Hash{s.folder, s.zip}
-	return slices.DeleteFunc(slices.Compact(out), Hash.IsZero)
+	return slices.DeleteFunc(slices.Compact([]Hash{s.folder, s.zip}), Hash.IsZero)
 }
 
 // HashContent returns the h1: hashes of the zip in the first size bytes of r.
@@ -205,15 +199,14 @@ func (c *content) add(f *zip.File) error {
 	return nil
 }
 
-// doubt notes the first entry for a reason. It notes nothing for the reason "".
+// doubt notes the first entry for a reason, unless that is "".
 func (c *content) doubt(f *zip.File, reason string) {
 	if reason != "" && !slices.ContainsFunc(c.doubts, func(d doubt) bool { return d.reason == reason }) {
 		c.doubts = append(c.doubts, doubt{f.Name, reason})
 	}
 }
 
-// addFile adds the unpacked file of an entry to c.files. The bool is true if an entry before has the same file, which
-// this entry replaces.
+// addFile adds the unpacked file of an entry to c.files. It reports whether the entry replaces that of an earlier one.
 func (c *content) addFile(f *zip.File) (again bool) {
 	name := unpackedName(f)
 	_, same := c.sums[name]
@@ -228,8 +221,7 @@ func (c *content) addFile(f *zip.File) (again bool) {
 	return false
 }
 
-// ambiguous returns an error that wraps ErrNoH1 if clients could compute different hashes for a reason
-// other than the given one.
+// ambiguous returns an error that wraps ErrNoH1 if clients could compute different hashes for another reason.
 func (c *content) ambiguous(except string) error {
 	for _, d := range c.doubts {
 		if d.reason != except {
@@ -266,8 +258,7 @@ func hash1(names []string, sum func(name string) [sha256.Size]byte) Hash {
 	return Hash{"h1:" + base64.StdEncoding.EncodeToString(all.Sum(nil))}
 }
 
-// readContent reads a zip. If several entries have one name, it reads the last one, which is the
-// file that clients end up with.
+// readContent reads a zip. Of several entries with one name, it reads the last one, as clients do.
 func readContent(ctx context.Context, r io.ReaderAt, size int64) (*content, error) {
 	source := newSourceReader(ctx, r, size)
 	z, err := source.open(size)
@@ -281,8 +272,8 @@ func readContent(ctx context.Context, r io.ReaderAt, size int64) (*content, erro
 		if err := c.add(f); err != nil {
 			return nil, err
 		}
-		// The sum is checked after each entry, so it cannot overflow. The code below does not
-		// read an entry beyond its stated size.
+		// The sum is checked after each entry, so it cannot overflow. No entry is read beyond its
+		// stated size.
 		if unpacked += f.UncompressedSize64; unpacked > maxUnpackedBytes || f.UncompressedSize64 > maxUnpackedBytes {
 			return nil, fmt.Errorf("%w: it unpacks to more than %d bytes", ErrNoH1, int64(maxUnpackedBytes))
 		}
@@ -294,11 +285,10 @@ func readContent(ctx context.Context, r io.ReaderAt, size int64) (*content, erro
 	}
 	c.unpacked = int64(unpacked)
 	for _, f := range z.File {
-		if last[f.Name] != f {
-			continue
-		}
-		if c.sums[f.Name], err = sumEntry(f); err != nil {
-			break
+		if last[f.Name] == f {
+			if c.sums[f.Name], err = sumEntry(f); err != nil {
+				break
+			}
 		}
 	}
 	switch {
@@ -310,7 +300,6 @@ func readContent(ctx context.Context, r io.ReaderAt, size int64) (*content, erro
 	return c, nil
 }
 
-// sumEntry returns the SHA-256 of an entry.
 func sumEntry(f *zip.File) (sum [sha256.Size]byte, err error) {
 	body, err := f.Open()
 	if err != nil {
@@ -340,8 +329,8 @@ func CheckZip(ctx context.Context, r io.ReaderAt, size int64) error {
 }
 
 // examine returns the reason why clients could refuse an entry, or could compute different hashes of its
-// zip. It returns "" if there is no such reason. hashable reports whether clients unpack the entry: a
-// folder as a folder, and a link as a file with the link's target.
+// zip, or "". hashable reports whether clients unpack the entry: a folder as a folder, and a link as a
+// file with the link's target.
 func examine(f *zip.File) (reason string, hashable bool) {
 	switch mode := f.Mode(); {
 	case mode.IsDir() || strings.HasSuffix(f.Name, "/"):
@@ -360,8 +349,7 @@ func examine(f *zip.File) (reason string, hashable bool) {
 	return "", true
 }
 
-// isInside reports whether clients unpack an entry inside their folder. They refuse names with "..", and join others to
-// the folder.
+// isInside reports whether clients unpack an entry inside their folder, to which they join all names without "..".
 func isInside(f *zip.File) bool {
 	return utf8.ValidString(f.Name) && !slices.Contains(strings.Split(f.Name, "/"), "..") && !strings.Contains(f.Name, "\n")
 }
@@ -398,10 +386,9 @@ func (s *sourceReader) open(size int64) (*zip.Reader, error) {
 	return z, nil
 }
 
-// checkEnd returns an error if p is a ZIP64 end record with more than maxEntries entries. The
-// bytes p were read at the offset off. The check is needed because the library allocates
-// memory for all entries before it reads the first entry. The library reads the whole record
-// with a single call, so p never contains only a part of it.
+// checkEnd returns an error if p, the bytes that were read at the offset off, is a ZIP64 end
+// record with more than maxEntries entries, for which the library would allocate memory before
+// it reads them. The library reads the whole record with a single call.
 func (s *sourceReader) checkEnd(p []byte, off int64) error {
 	const length = 56 // of the record without extensions
 	if len(p) != length || string(p[:4]) != "PK\x06\x06" {
@@ -411,8 +398,7 @@ func (s *sourceReader) checkEnd(p []byte, off int64) error {
 	if s.says <= maxEntries {
 		return nil
 	}
-	// If no directory precedes the record, the bytes are not a zip, and the number of entries
-	// does not matter.
+	// If no directory precedes the record, the bytes are not a zip.
 	size := binary.LittleEndian.Uint64(p[40:])
 	if size > uint64(off) {
 		return zip.ErrFormat

@@ -29,8 +29,8 @@ func CheckProgram(ctx context.Context, r io.ReaderAt, size int64, typ string, p 
 }
 
 // checkProgram implements [CheckProgram]. Clients take the first file, in the order of names, in the root of the
-// unpacked folder that isProgram accepts. The unpacked file has the mode of its entry. If several entries have one
-// name, it has the mode of the last one. A link becomes a file with the link's target as its content.
+// unpacked folder that isProgram accepts. The unpacked file has the mode of its entry, of the last one if several have
+// one name. A link becomes a file with the link's target as its content.
 func checkProgram(entries []*zip.File, typ string, p Platform) error {
 	var program, elsewhere *zip.File
 	for _, f := range entries {
@@ -62,8 +62,8 @@ func checkProgram(entries []*zip.File, typ string, p Platform) error {
 	return nil
 }
 
-// unpackedName returns the path of an entry in the folder into which clients unpack a zip. They join the entry's name to
-// that folder, so ./NAME, as bsdtar writes it, is in the root.
+// unpackedName returns the path of an entry in the folder into which clients unpack a zip. They join the entry's name
+// to it, so ./NAME, as bsdtar writes it, is in the root.
 func unpackedName(f *zip.File) string { return path.Clean("/" + f.Name)[1:] }
 
 // isProgram reports whether clients take a file in the root for the program of a provider with the given type.

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/apparentlymart/go-versions/versions"
+	"github.com/apparentlymart/go-versions/versions/constraints"
 	goversion "github.com/hashicorp/go-version"
 
 	"github.com/ocibridge/ocibridge/internal/base/hint"
@@ -22,28 +24,26 @@ type Version struct {
 	set bool
 }
 
-// maxNumber is the largest number in a version, 2^63-1. Clients store larger numbers in
-// different ways, or cannot read them.
+// maxNumber is the largest number in a version, 2^63-1. Clients differ in larger numbers.
 const maxNumber = "9223372036854775807"
 
-// maxVersionLen is the maximum length of a version in bytes. The tag of a version has at
-// most 128 characters, so a longer version cannot be stored.
+// maxVersionLen is the maximum length of a version in bytes, which is that of its tag.
 const maxVersionLen = 128
 
 // ParseVersion parses a version in canonical form, such as 3.2.4, 1.0.0-beta.1 or
 // 1.0.0+build.5. An accepted version prints back unchanged.
 func ParseVersion(s string) (Version, error) {
 	v, err := parseVersion(s)
-	if err != nil {
-		if loose, ok := LooseVersion(s); ok {
-			return Version{}, hint.Wrap(err, "write it as %s", loose)
-		}
-		if whole, ok := LooseVersion(strings.TrimRight(s, "-+")); ok {
-			return Version{}, hint.Wrap(err, "write it as %s, or complete it: a - begins a prerelease, such as -beta.1, and a + build metadata, such as +build.5", whole)
-		}
-		return Version{}, hint.Wrap(err, "a version is three numbers, such as 3.2.4, optionally with a prerelease (-beta.1) and build metadata (+build.5)")
+	if err == nil {
+		return v, nil
 	}
-	return v, nil
+	if loose, ok := LooseVersion(s); ok {
+		return Version{}, hint.Wrap(err, "write it as %s", loose)
+	}
+	if whole, ok := LooseVersion(strings.TrimRight(s, "-+")); ok {
+		return Version{}, hint.Wrap(err, "write it as %s, or complete it: a - begins a prerelease, such as -beta.1, and a + build metadata, such as +build.5", whole)
+	}
+	return Version{}, hint.Wrap(err, "a version is three numbers, such as 3.2.4, optionally with a prerelease (-beta.1) and build metadata (+build.5)")
 }
 
 // MustParseVersion is like [ParseVersion], but panics on error. It is for constants.
@@ -57,9 +57,7 @@ func parseVersion(s string) (Version, error) {
 	if n := largeNumber(s); n != "" {
 		return Version{}, fmt.Errorf("invalid version %q: %s is larger than %s", s, n, maxNumber)
 	}
-	// Without the clone, the version would keep the whole request or document with s in
-	// memory.
-	v, err := versions.ParseVersion(strings.Clone(s))
+	v, err := versions.ParseVersion(strings.Clone(s)) // otherwise the version would keep the document with s in memory
 	if err != nil {
 		return Version{}, fmt.Errorf("invalid version %q: %v", s, err)
 	}
@@ -105,9 +103,8 @@ func ReadByOpenTofu(s string) (Version, error) {
 
 var digits = regexp.MustCompile(`[0-9]+`)
 
-// largeNumber returns the first run of digits in s that is a number beyond maxNumber, or "".
-// Digits in a prerelease or in build metadata count too, because the library compares numeric
-// parts of prereleases as numbers.
+// largeNumber returns the first run of digits in s that is a number beyond maxNumber, or "". The
+// library also compares numeric parts of prereleases as numbers.
 func largeNumber(s string) string {
 	for _, run := range digits.FindAllString(s, -1) {
 		n := strings.TrimLeft(run, "0")
@@ -154,8 +151,8 @@ func (v Version) Compare(w Version) int {
 }
 
 // comparePrereleases compares the prereleases of two versions of one release. The result is 0
-// only for the same text. go-versions has another order: it puts a prerelease with more
-// dot-separated parts after one with fewer, such as alpha.1 after beta.
+// only for the same text. go-versions puts a prerelease with more dot-separated parts after one
+// with fewer, such as alpha.1 after beta.
 func comparePrereleases(a, b string) int {
 	switch {
 	case a == b:
@@ -187,10 +184,104 @@ func comparePrereleaseParts(a, b string) int {
 // SortVersions sorts versions, oldest first.
 func SortVersions(vs []Version) { slices.SortFunc(vs, Version.Compare) }
 
-// must panics if err is not nil.
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
 	}
 	return v
+}
+
+// maxConstraintLen is the maximum length of a constraint in bytes.
+const maxConstraintLen = 1024
+
+// VersionSet is a parsed version constraint, such as "~> 3.2".
+type VersionSet struct {
+	set  versions.Set
+	text string
+}
+
+// ParseConstraint parses a version constraint as clients do. A constraint is a list of
+// conditions that are separated by commas. A trailing comma is allowed. A condition is an
+// operator (=, !=, >, >=, <, <= or ~>) and a version. The operator = may be omitted. A
+// prerelease is in the set only if a condition names it exactly. An empty constraint is an
+// error. The constraint ">= 0" matches every release.
+func ParseConstraint(s string) (VersionSet, error) {
+	const help = `a constraint is written as in required_providers, such as "~> 3.2" or ">= 3.0, < 4.0"`
+	switch {
+	case s == "":
+		return VersionSet{}, hint.New("empty version constraint", "%s", help)
+	case len(s) > maxConstraintLen:
+		return VersionSet{}, hint.New(fmt.Sprintf("version constraint is longer than %d characters", maxConstraintLen), "%s", help)
+	}
+	if n := largeNumber(s); n != "" {
+		return VersionSet{}, fmt.Errorf("invalid version constraint %q: %s is larger than %s", s, n, maxNumber)
+	}
+	if suffixed.MatchString(s) {
+		if _, err := ParseVersion(s); err != nil {
+			return VersionSet{}, err // clients would parse the constraint 1.2.3- as 1.2.3
+		}
+	}
+	spec, err := constraints.ParseRubyStyleMulti(s)
+	if err != nil {
+		err = fmt.Errorf("invalid version constraint %q: %v", s, err)
+		if v, ok := LooseVersion(s); ok {
+			return VersionSet{}, hint.Wrap(err, "write it as %s", v)
+		}
+		return VersionSet{}, hint.Wrap(err, "%s", help)
+	}
+	return VersionSet{versions.MeetingConstraints(spec), s}, nil
+}
+
+// suffixed matches a single version with the start of a prerelease or of build metadata.
+var suffixed = regexp.MustCompile(`^\d+\.\d+\.\d+[-+][^,]*$`)
+
+// String returns the constraint as written.
+func (s VersionSet) String() string { return s.text }
+
+// Has reports whether v meets the constraint.
+func (s VersionSet) Has(v Version) bool { return s.text != "" && v.set && s.set.Has(v.v) }
+
+// HasPrerelease reports whether v is a prerelease that meets the constraint, even if no
+// condition names v. The release that v precedes must meet the constraint too. For example,
+// 4.0.0-beta1 does not meet "< 4.0.0".
+func (s VersionSet) HasPrerelease(v Version) bool {
+	if s.text == "" || !v.IsPrerelease() {
+		return false
+	}
+	release := v.v
+	release.Prerelease, release.Metadata = "", ""
+	// The conditions are parsed again, because with them a VersionSet would not be comparable.
+	conditions, err := constraints.ParseRubyStyleMulti(s.text)
+	return err == nil && s.set.Has(release) && !slices.ContainsFunc(conditions, func(c constraints.SelectionSpec) bool { return !meets(v.v, c) })
+}
+
+// meets reports whether a prerelease meets a condition, in the order of [Version.Compare], which
+// go-versions does not have. So it replaces both prereleases by numbers in that order.
+func meets(v versions.Version, c constraints.SelectionSpec) bool {
+	if c.Boundary.Prerelease != "" {
+		order := comparePrereleases(string(v.Prerelease), c.Boundary.Prerelease)
+		v.Prerelease, c.Boundary.Prerelease = versions.VersionExtra(strconv.Itoa(1+order)), "1"
+	}
+	return versions.MeetingConstraintsExact(c).Has(v)
+}
+
+// IsZero reports whether s is the zero value.
+func (s VersionSet) IsZero() bool { return s.text == "" }
+
+// IsNone reports whether s is "< 0.0.0", by which a user says that no version is wanted. Any other
+// constraint without a match, such as "> 2, < 1", is probably a mistake.
+func (s VersionSet) IsNone() bool { return none.MatchString(s.text) }
+
+var none = regexp.MustCompile(`^ *< *0(\.0){0,2} *,? *$`)
+
+// Matches returns the versions that meet the constraint, oldest first.
+func (s VersionSet) Matches(vs []Version) []Version {
+	var out []Version
+	for _, v := range vs {
+		if s.Has(v) {
+			out = append(out, v)
+		}
+	}
+	SortVersions(out)
+	return out
 }

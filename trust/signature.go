@@ -23,17 +23,12 @@ const (
 
 // Signer identifies the key that verified a signature.
 type Signer struct {
-	// Fingerprint is the fingerprint of the primary key, in upper-case hexadecimal.
-	Fingerprint string
-	// KeyID is the 64-bit ID of the primary key, in the form that clients print.
-	KeyID string
-	// Expiry says why the signature is not valid at the moment, if the policy accepts it
-	// nevertheless.
-	Expiry Expiry
-	// Pinned reports whether the policy names the key.
-	Pinned bool
-	// Unread is a sentence about older clients that do not read the keys up to this one, or the signature. It is "" if all
-	// clients read them.
+	Fingerprint string // of the primary key, in upper-case hexadecimal
+	KeyID       string // the 64-bit ID of the primary key, in the form that clients print
+	Expiry      Expiry // why the signature is not valid at the moment, if the policy accepts it nevertheless
+	Pinned      bool   // whether the policy names the key
+	// Unread is a sentence about older clients that do not read the keys up to this one, or the
+	// signature. It is "" if all clients read them.
 	Unread string
 }
 

@@ -118,19 +118,16 @@ func whyNoKey(a provider.Address) string {
 
 // Claims holds the statements of a release's origin about the release.
 type Claims struct {
-	Provider provider.Address
-	Version  provider.Version
-	// FromRegistry means that the claims come from the registry of the provider's host.
-	FromRegistry bool
+	Provider     provider.Address
+	Version      provider.Version
+	FromRegistry bool // whether the claims come from the registry of the provider's host
 
 	// SHA256SUMS is the checksum document. Signature is its detached OpenPGP signature,
 	// binary or in ASCII armour; empty if there is none. Without keys, nobody verifies it.
-	SHA256SUMS []byte
-	Signature  []byte
-	// Keys lists ASCII-armoured public keys, one ring each.
-	Keys []string
-	// SigningKeys is the JSON object with the keys, for the evidence.
-	SigningKeys json.RawMessage
+	SHA256SUMS  []byte
+	Signature   []byte
+	Keys        []string        // ASCII-armoured public keys, one ring each
+	SigningKeys json.RawMessage // the JSON object with the keys, for the evidence
 
 	// Announced maps file names to the SHA-256 sums that the origin states outside
 	// SHA256SUMS. SHA256SUMS must list each of these files with the same sum.

@@ -30,10 +30,8 @@ type Login struct {
 	// because helpers know hosts only.
 	Helper string
 
-	Origin string // "FILE:LINE", for messages
-	// InCLIConfig reports whether the block is in the CLI configuration, where OpenTofu
-	// reads it too.
-	InCLIConfig bool
+	Origin      string // "FILE:LINE", for messages
+	InCLIConfig bool   // the block is in the CLI configuration, where OpenTofu reads it too
 }
 
 // Defaults configures the logins for registries without an explicit [Login]. It comes from
@@ -44,14 +42,10 @@ type Defaults struct {
 	Discover bool
 	// Files lists the login files that are read instead of the usual files. Each file must
 	// exist. nil means the usual files, and an empty list means no files.
-	Files []string
-	// Helper is the helper for registries without a more specific login.
-	Helper string
-
-	Origin string // "FILE:LINE", for messages
-	// InCLIConfig reports whether the block is in the CLI configuration, where OpenTofu
-	// reads it too.
-	InCLIConfig bool
+	Files       []string
+	Helper      string // the helper for registries without a more specific login
+	Origin      string // "FILE:LINE", for messages
+	InCLIConfig bool   // the block is in the CLI configuration, where OpenTofu reads it too
 }
 
 // Validate checks the login by OpenTofu's rules for oci_credentials. Unlike in OpenTofu, an

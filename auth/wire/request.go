@@ -43,9 +43,7 @@ func isReferrerList(path string) bool {
 }
 
 // isPage reports whether the path is the URL path of a list of tags or repositories.
-func isPage(path string) bool {
-	return strings.HasSuffix(path, "/tags/list") || path == "/v2/_catalog"
-}
+func isPage(path string) bool { return strings.HasSuffix(path, "/tags/list") || path == "/v2/_catalog" }
 
 // maxErrorBody is how many bytes of an error response are used, to decide whether a registry sent
 // it, and to show it.

@@ -16,18 +16,12 @@ import (
 //
 // PlainHTTP, InsecureSkipVerify, ClientCert, Timeout and the limits apply to the
 // registry's own host and port. CAs also apply to the hosts that the registry refers to,
-// such as token servers and storage. They do not apply to a host that has settings of its
-// own.
+// such as token servers and storage, unless they have settings of their own.
 type Settings struct {
-	// PlainHTTP makes the client send requests and credentials over plain HTTP.
-	PlainHTTP bool
-	// InsecureSkipVerify makes the client accept any certificate of the registry and log a
-	// warning.
-	InsecureSkipVerify bool
-	// CAs is a PEM bundle of certificate authorities to trust in addition to the system's.
-	CAs []byte
-	// ClientCert is presented if the registry requests a client certificate.
-	ClientCert *tls.Certificate
+	PlainHTTP          bool             // send requests and credentials over plain HTTP
+	InsecureSkipVerify bool             // accept any certificate of the registry, and log a warning
+	CAs                []byte           // a PEM bundle of certificate authorities to trust in addition to the system's
+	ClientCert         *tls.Certificate // presented if the registry requests a client certificate
 
 	// RequestsPerSecond limits the rate of requests, including retries. A burst may
 	// contain the requests of one second. 0 means no limit.
@@ -39,13 +33,11 @@ type Settings struct {
 	// means 10 s for connecting, and [DefaultTimeout] until a response begins.
 	Timeout time.Duration
 
-	// DeniedMeansAbsent says that the registry also responds "denied" for a repository
-	// that does not exist. Callers that treat absent repositories specially get this
-	// setting from [Connections.Settings]. This package does not use it.
-	DeniedMeansAbsent bool
-	// RedirectsBlobs says that callers may pass the registry's redirects for blobs on to
-	// clients. See [Connections.BlobRedirect]. This package does not use the setting.
-	RedirectsBlobs bool
+	// The next two settings are for callers, which get them from [Connections.Settings].
+	// DeniedMeansAbsent says that the registry also responds "denied" for a repository that
+	// does not exist. RedirectsBlobs says that the registry's redirects for blobs may be passed
+	// on to clients; see [Connections.BlobRedirect].
+	DeniedMeansAbsent, RedirectsBlobs bool
 
 	Origin string // "FILE:LINE", for messages
 }

@@ -21,45 +21,35 @@ import (
 )
 
 const (
-	// defaultTokenLife is the lifetime of a token if the token server states no lifetime.
-	// The value comes from the distribution project's token specification.
+	// defaultTokenLife is the lifetime of a token if the token server states none, as in the
+	// distribution project's token specification.
 	defaultTokenLife = 60 * time.Second
-	// tokenMargin is how long before its expiry a token is renewed, so that it does not
-	// expire while a request is sent. For a short-lived token, the margin is at most a
-	// quarter of the lifetime.
+	// tokenMargin is how long before its expiry a token is renewed, so that it does not expire
+	// while a request is sent. For a short-lived token, it is at most a quarter of the lifetime.
 	tokenMargin = 10 * time.Second
-	// maxTokens is the maximum number of cached tokens of a sender. oras-go stores parts of
-	// a challenge with each token. Tokens and challenges have limits of their own, so they
-	// take at most 20 MiB in total. A sync of more than maxTokens repositories fetches a new
-	// token for each repository in every round. That also happens if the tokens expire
-	// between two rounds.
+	// maxTokens is the maximum number of cached tokens of a sender. With the parts of a challenge
+	// that oras-go stores with each token, they take at most 20 MiB. A sync of more repositories
+	// fetches a new token for each one in every round.
 	maxTokens = 1024
-	// maxToken is the maximum length in bytes of a token from a token server. The tokens of
-	// Azure and GitLab are up to 8 KiB long, and few servers accept a header longer than 16
-	// KiB.
-	maxToken = 16 << 10
-	// maxTokenAnswer is the maximum number of bytes that oras-go reads of a token server's
-	// response.
-	maxTokenAnswer = 128 << 10
-	// tokenTimeout is the maximum duration of a token fetch. It ends fetches that no caller
-	// waits for. It is longer than anything that a fetch may wait for: credential helpers, the
-	// limits on requests to the registry, retries after Retry-After, and responses. Each of
-	// these has a shorter limit, with a better error.
+	// maxToken is the maximum length in bytes of a token from a token server. The tokens of Azure
+	// and GitLab have up to 8 KiB, and few servers accept a header longer than 16 KiB.
+	maxToken       = 16 << 10
+	maxTokenAnswer = 128 << 10 // how many bytes oras-go reads of a token server's response
+	// tokenTimeout ends token fetches that no caller waits for. Anything that a fetch may wait for
+	// has a shorter limit, with a better error.
 	tokenTimeout = 10 * time.Minute
 )
 
-// tokenCache caches the authentication scheme and the tokens of one sender for oras-go.
-// Unlike oras-go's own cache, it knows when a token expires, and renews the token before it
-// is used. This matters for uploads, because an upload is lost if a registry refuses the
-// token in the middle.
+// tokenCache caches the authentication scheme and the tokens of one sender for oras-go. Unlike
+// oras-go's own cache, it renews an expired token before it is used. An upload is lost if a
+// registry refuses the token in the middle.
 type tokenCache struct {
 	now     func() time.Time
 	schemes sync.Map // from a host to its auth.Scheme
 	tokens  *lru.Cache[tokenKey, token]
 	flights singleflight.Group
-	// accepted reports whether the token server accepted the login when it issued the last
-	// token. Not every token means that: after a wrong password, Harbor issues a token
-	// without a subject.
+	// accepted reports whether the token server accepted the login when it issued the last token.
+	// After a wrong password, Harbor issues a token without a subject.
 	accepted atomic.Bool
 }
 
@@ -103,8 +93,7 @@ func (c *tokenCache) GetToken(ctx context.Context, host string, scheme auth.Sche
 	}
 	value, err := c.fetch(ctx, k, t.fetch)
 	if err != nil {
-		// oras-go then sends the request without a token. The caller gets the error of the
-		// registry or of its token server.
+		// oras-go then sends the request without a token, and the caller gets the registry's error.
 		return "", fmt.Errorf("%w: %w", errdef.ErrNotFound, err)
 	}
 	return value, nil
@@ -120,10 +109,9 @@ func (c *tokenCache) Set(ctx context.Context, host string, scheme auth.Scheme, s
 
 type freshTokenKey struct{}
 
-// WithFreshToken returns a context for requests that check whether a login is still valid.
-// A request with this context fetches a new bearer token even if a cached token has not
-// expired, because the login may have been revoked after the cached token was issued. The
-// request fails if the registry responds without asking for a credential.
+// WithFreshToken returns a context for requests that check whether a login is still valid. Such a
+// request fetches a new bearer token, because the login may have been revoked after the cached
+// token was issued. It fails if the registry responds without asking for a credential.
 func WithFreshToken(ctx context.Context) context.Context {
 	return context.WithValue(ctx, freshTokenKey{}, true)
 }
@@ -146,8 +134,7 @@ func (c *tokenCache) fetch(ctx context.Context, k tokenKey, fetch tokenFetch) (s
 	}
 }
 
-// fetchOnce fetches a token and caches it. It does not cache a failure, because the error
-// may contain a long text from the token server.
+// fetchOnce fetches a token and caches it, but not a failure, whose text may be long.
 func (c *tokenCache) fetchOnce(ctx context.Context, k tokenKey, fetch tokenFetch) (string, error) {
 	life := &tokenLife{asked: c.now()}
 	value, err := fetch(context.WithValue(ctx, tokenLifeKey{}, life))
@@ -166,9 +153,8 @@ func (c *tokenCache) fetchOnce(ctx context.Context, k tokenKey, fetch tokenFetch
 	return value, nil
 }
 
-// refuse marks the cached token in the given Authorization header as expired, because a
-// registry has refused the header. It reports whether the token is cached. One token may be
-// cached under several keys.
+// refuse marks the cached token in an Authorization header that a registry has refused as expired.
+// It reports whether the token is cached.
 func (c *tokenCache) refuse(authorization string) bool {
 	found := c.find(authorization)
 	for k, t := range found {
@@ -178,8 +164,8 @@ func (c *tokenCache) refuse(authorization string) bool {
 	return len(found) > 0
 }
 
-// usable reports whether the given Authorization header may be sent. It returns false if
-// the token in the header is cached and has expired.
+// usable reports whether an Authorization header may be sent: its token is not cached, or has not
+// expired.
 func (c *tokenCache) usable(authorization string) bool {
 	for _, t := range c.find(authorization) {
 		if t.ended(c.now()) {
@@ -189,8 +175,8 @@ func (c *tokenCache) usable(authorization string) bool {
 	return true
 }
 
-// find returns the cached tokens that are equal to the bearer token in the given
-// Authorization header. The user's access token may be cached under several keys.
+// find returns the cached tokens that are equal to the bearer token in an Authorization header.
+// The user's access token may be cached under several keys.
 func (c *tokenCache) find(authorization string) map[tokenKey]token {
 	value, ok := strings.CutPrefix(authorization, "Bearer ")
 	if !ok || value == "" {
@@ -205,9 +191,8 @@ func (c *tokenCache) find(authorization string) map[tokenKey]token {
 	return out
 }
 
-// isAnonymous reports whether a token is a JSON Web Token without a subject. The
-// distribution project's token specification defines such tokens for clients without a
-// login. Tokens in other formats are not anonymous.
+// isAnonymous reports whether a token is a JSON Web Token without a subject, which the distribution
+// project's token specification defines for clients without a login.
 func isAnonymous(token string) bool {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 || len(token) > maxToken {
@@ -220,22 +205,19 @@ func isAnonymous(token string) bool {
 	return err == nil && json.Unmarshal(payload, &claims) == nil && claims.Subject == ""
 }
 
-// tokenLife records when a token must be renewed, according to the token server's response.
-// It is a value in the context of the token request, because oras-go reads only the token
-// itself from the response.
+// tokenLife records when a token must be renewed, according to the token server's response. It is a
+// value in the context of the token request, because oras-go reads only the token itself.
 type tokenLife struct {
 	asked time.Time // before the request
 	until time.Time // when the token must be renewed; zero until a response is read
 }
 
-// answered reports whether the token came from a token server. It returns false for a token
-// that the user configured.
+// answered reports whether the token came from a token server, and not from the user.
 func (l *tokenLife) answered() bool { return !l.until.IsZero() }
 
 type tokenLifeKey struct{}
 
-// readTokenLife stores the lifetime of the token in the [tokenLife] of the request's
-// context. It does nothing if resp is not the response to a token request.
+// readTokenLife reads the response to a token request into the [tokenLife] of its context.
 func readTokenLife(req *http.Request, resp *http.Response) error {
 	life, ok := req.Context().Value(tokenLifeKey{}).(*tokenLife)
 	if !ok || resp.StatusCode != http.StatusOK {
@@ -248,16 +230,14 @@ func readTokenLife(req *http.Request, resp *http.Response) error {
 	return err
 }
 
-// read computes when the token must be renewed. It computes the age of the token from two
-// times of the server's clock, the header Date and issued_at. A wrong local clock therefore
-// does no harm.
+// read computes when the token must be renewed. It computes the token's age from two times of the
+// server's clock, the header Date and issued_at, so that a wrong local clock does no harm.
 func (l *tokenLife) read(h http.Header, body []byte) {
 	var answer struct {
 		ExpiresIn json.RawMessage `json:"expires_in"`
 		IssuedAt  json.RawMessage `json:"issued_at"`
 	}
-	// oras-go returns an error if the response is not valid JSON.
-	_ = json.Unmarshal(body, &answer)
+	_ = json.Unmarshal(body, &answer) // oras-go reports invalid JSON
 	life := defaultTokenLife
 	if seconds, err := strconv.ParseFloat(strings.Trim(string(answer.ExpiresIn), `"`), 64); err == nil && seconds >= 1 {
 		life = time.Duration(min(seconds, (24*time.Hour).Seconds()) * float64(time.Second))

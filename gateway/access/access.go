@@ -96,9 +96,7 @@ func New(o Options) *Control {
 	c.grants = slices.Clone(c.tokens)
 	c.issuers = newIssuers(o.Issuers, o.Before, o.Client, c.log)
 	for _, i := range c.issuers {
-		for _, r := range i.rules {
-			c.grants = append(c.grants, r.grant)
-		}
+		c.grants = append(c.grants, i.grants...)
 	}
 	return c
 }

@@ -38,22 +38,17 @@ type Rule struct {
 
 // issuer is an [Issuer] with its keys. Issuers with the same URL share their keys.
 type issuer struct {
-	name, url, audience string
-	rules               []rule
-	keys                *keySource
-	log                 *slog.Logger
-}
-
-type rule struct {
-	claims map[string]string
-	grant  *grant
+	Issuer
+	grants []*grant // of the rules, in their order
+	keys   *keySource
+	log    *slog.Logger
 }
 
 func newIssuers(in []Issuer, before *Control, client *http.Client, log *slog.Logger) []*issuer {
 	sources := map[string]*keySource{}
 	if before != nil {
 		for _, i := range before.issuers {
-			sources[i.url] = i.keys
+			sources[i.URL] = i.keys
 		}
 	}
 	var out []*issuer
@@ -61,9 +56,9 @@ func newIssuers(in []Issuer, before *Control, client *http.Client, log *slog.Log
 		if sources[i.URL] == nil {
 			sources[i.URL] = newKeySource(i.URL, client, log)
 		}
-		iss := &issuer{name: i.Name, url: i.URL, audience: i.Audience, keys: sources[i.URL], log: log}
+		iss := &issuer{Issuer: i, keys: sources[i.URL], log: log}
 		for _, r := range i.Rules {
-			iss.rules = append(iss.rules, rule{r.Claims, &grant{kind: "oidc", name: i.Name, binding: ruleSum(i, r), scope: r.Selector}})
+			iss.grants = append(iss.grants, &grant{kind: "oidc", name: i.Name, binding: ruleSum(i, r), scope: r.Selector})
 		}
 		out = append(out, iss)
 	}
@@ -93,7 +88,7 @@ func (c *Control) byIssuer(ctx context.Context, token string) (*Client, error) {
 	var found *Client
 	err = ErrUnknown
 	for _, i := range c.issuers {
-		if i.url != t.issuer {
+		if i.URL != t.issuer {
 			continue
 		}
 		s, e := i.authenticate(ctx, t)
@@ -123,29 +118,29 @@ func (i *issuer) authenticate(ctx context.Context, t *unverifiedToken) (*Client,
 	}
 	claims, err := t.verify(keys)
 	if err == nil {
-		err = claims.check(i.url, i.audience, time.Now())
+		err = claims.check(i.URL, i.Audience, time.Now())
 	}
 	if err != nil {
-		i.log.DebugContext(ctx, "token refused", "issuer", i.name, "err", err)
+		i.log.DebugContext(ctx, "token refused", "issuer", i.Name, "err", err)
 		return nil, ErrUnknown
 	}
 	name := []rune(claims.registered.Subject)
-	s := &Client{name: fmt.Sprintf("oidc %s %s", i.name, string(name[:min(len(name), maxSubject)])), expires: claims.registered.Expiry.Time()}
-	for _, r := range i.rules {
+	s := &Client{name: fmt.Sprintf("oidc %s %s", i.Name, string(name[:min(len(name), maxSubject)])), expires: claims.registered.Expiry.Time()}
+	for n, r := range i.Rules {
 		if r.applies(claims.all) {
-			s.grants = append(s.grants, r.grant)
+			s.grants = append(s.grants, i.grants[n])
 		}
 	}
 	return s, nil
 }
 
-func (r rule) applies(claims map[string]json.RawMessage) bool {
-	for name, want := range r.claims {
+func (r Rule) applies(claims map[string]json.RawMessage) bool {
+	for name, want := range r.Claims {
 		if !has(claims[name], want) {
 			return false
 		}
 	}
-	return len(r.claims) > 0
+	return len(r.Claims) > 0
 }
 
 // has reports whether a claim equals want, or is a list with an element that equals want.

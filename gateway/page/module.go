@@ -1,6 +1,7 @@
 package page
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,14 +15,10 @@ import (
 
 // moduleView is a module's page: one version, and the list of all versions.
 type moduleView struct {
-	entry
-	Sources []sourceView
-	Own     bool               // the address has the gateway's own host name
-	Host    string             // the host block to copy, or ""
-	Shown   *moduleVersionView // nil if no version can be shown
-	Newest  bool               // Shown is the version that clients choose by default
-	Unshown *messageView       // the reason why the newest version cannot be shown, or nil
-	versionsView
+	subjectView
+	Own   bool               // the address has the gateway's own host name
+	Host  string             // the host block to copy, or ""
+	Shown *moduleVersionView // nil if no version can be shown
 }
 
 // moduleVersionView describes one version of a module.
@@ -44,35 +41,17 @@ type zipView struct {
 	H1     string // "" if the push recorded none
 }
 
-// module shows a module and the version in the path. If the path has no version, module shows the newest version.
+// module shows a module and the version in the path, or else the newest version.
 func (p *page) module(w http.ResponseWriter, r *http.Request) {
-	who := p.known(w, r)
-	if who == nil {
-		return
-	}
-	a, err := gateway.ModuleOf(r)
-	e := entry{a}
-	switch {
-	case err != nil:
-		p.say(w, r, messageView{Kind: "no address", What: "module", Status: http.StatusNotFound})
-		return
-	case !who.MayRead(a):
-		p.forbid(w, r, who, e)
-		return
-	}
 	ctx, cancel := context.WithTimeout(r.Context(), metadataTimeout)
 	defer cancel()
-	list, err := p.Catalog.Registry().Versions(ctx, a)
-	if err != nil {
-		p.fail(w, r, e, "", fmt.Errorf("list versions of the module %s: %w", a, err))
+	a, err := gateway.ModuleOf(r)
+	view := p.Catalog.Registry()
+	v := moduleView{subjectView: subjectView{entry: entry{a}}, Own: a.Hostname() == p.OwnHost()}
+	list, ok := p.open(ctx, w, r, &v.subjectView, view, "the module "+a.String(), err)
+	if !ok {
 		return
 	}
-	chosen, named, err := choose(r, list)
-	if err != nil {
-		p.fail(w, r, e, chosen.text, err)
-		return
-	}
-	v := moduleView{entry: e, Own: a.Hostname() == p.OwnHost(), Newest: chosen.newest}
 	source := a.String()
 	if v.Own {
 		source = p.gatewayURL(r).Host + "/" + a.Namespace() + "/" + a.Name() + "/" + a.System()
@@ -83,30 +62,18 @@ func (p *page) module(w http.ResponseWriter, r *http.Request) {
 		}
 		v.Sources = sources(a.Hostname(), a.Namespace()+"/"+a.Name()+"/"+a.System(), source)
 	}
-	if !chosen.version.IsZero() {
-		v.Shown, err = p.describeModule(ctx, r, a, chosen.version, source)
-		if err != nil && named {
-			p.fail(w, r, e, chosen.text, err)
+	if !v.chosen.version.IsZero() {
+		v.Shown, err = p.describeModule(ctx, r, a, v.chosen.version, source)
+		if err != nil && !p.omit(w, r, &v.subjectView, err) {
 			return
 		}
-		if err != nil { // users can choose another version
-			v.Unshown = p.unshown(r, chosen.text, err)
-		}
 	}
-	v.versionsView = listVersions(r, list, chosen.version, named)
-	v.Confirmed = p.Catalog.Registry().Confirmed(a)
-	v.Versions = rows(ctx, v.onPage, chosen.version, func(ctx context.Context, of provider.Version) rowView {
-		return p.moduleRow(ctx, a, of)
-	})
-	title := a.String()
-	if named {
-		title += " " + chosen.text
-	}
-	p.render(w, r, http.StatusOK, "module", layout{Title: title, View: v})
+	v.versionsView = listVersions(ctx, r, list, v.chosen, func(ctx context.Context, of provider.Version) rowView { return p.moduleRow(ctx, a, of) })
+	v.Confirmed = view.Confirmed(a)
+	p.render(w, r, http.StatusOK, "module", layout{Title: v.title(), View: v})
 }
 
-// describeModule describes a version of a module. source is the module's source address. Its errors come from the
-// catalog.
+// describeModule describes a version of a module with the given source address. Its errors come from the catalog.
 func (p *page) describeModule(ctx context.Context, r *http.Request, a module.Address, v provider.Version, source string) (*moduleVersionView, error) {
 	item, err := p.Catalog.ModuleVersion(ctx, a, v)
 	if err != nil {
@@ -120,11 +87,7 @@ func (p *page) describeModule(ctx context.Context, r *http.Request, a module.Add
 	if h1 := p.H1Of(zip); !h1.IsZero() {
 		out.H1 = h1.String()
 	}
-	wanted := out.Constraint
-	if wanted == "" {
-		wanted = v.String()
-	}
-	out.Use = fmt.Sprintf("module %q {\n  source  = %q\n  version = %q\n}\n", a.Name(), source, wanted)
+	out.Use = fmt.Sprintf("module %q {\n  source  = %q\n  version = %q\n}\n", a.Name(), source, cmp.Or(out.Constraint, v.String()))
 	if p.ModuleRepository == nil {
 		return out, nil
 	}

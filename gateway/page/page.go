@@ -63,26 +63,22 @@ type Options struct {
 	// client may see where the providers are stored. modules are the sorted hosts of the known modules that the client
 	// may read. If Setup is nil, the page shows no configuration.
 	Setup func(gateway string, private bool, modules []svchost.Hostname) Setup
-	// ModuleHost returns a host block for clients. The block makes them ask the gateway at a URL for the modules of a
-	// host. ModuleHost returns "" if the page should show no block. It may be nil.
+	// ModuleHost returns the host block with which clients ask the gateway at a URL for the modules of a host, or "" for
+	// none. It may be nil.
 	ModuleHost func(gateway string, host svchost.Hostname) string
-	// Reference returns the OCI reference of a version, without a scheme. It returns "" if clients cannot read the
-	// version from a registry. gateway is the gateway's URL. If Reference is nil, the page shows no references.
+	// Reference returns the OCI reference of a version, without a scheme, or "" if clients of the gateway at a URL cannot
+	// read it from a registry. It may be nil.
 	Reference func(gateway string, a provider.Address, v provider.Version) string
-	// Policy returns the trust policy of a provider. If Policy is nil, no keys are pinned.
-	Policy func(provider.Address) trust.Policy
-	// Pulls reports whether the gateway fetches missing versions of a provider from its origin. If nil, the gateway
-	// never does so.
-	Pulls func(provider.Address) bool
-	// Configured are the providers that the configuration names.
-	Configured []provider.Address
-	// ModuleRepository returns the repository of a module, without a scheme. It returns "" if clients cannot read the
-	// repository. gateway is the gateway's URL. If ModuleRepository is nil, the page shows no repositories of modules.
+	// ModuleRepository is like Reference, for the repository of a module.
 	ModuleRepository func(gateway string, a module.Address) string
-	// List lists the registry's catalog. List is nil if the registry has no catalog.
-	List func(context.Context) Names
-	// ListTTL is the minimum time for which a list of the registry is current. 0 means 30 seconds. The list of a
-	// slow registry is current for longer.
+	// Policy returns the trust policy of a provider. If nil, no keys are pinned.
+	Policy func(provider.Address) trust.Policy
+	// Pulls reports whether the gateway fetches missing versions of a provider from its origin. If nil, it never does.
+	Pulls      func(provider.Address) bool
+	Configured []provider.Address          // the providers that the configuration names
+	List       func(context.Context) Names // lists the registry's catalog; nil if it has none
+	// ListTTL is the minimum time for which a list of the registry is current. 0 means 30 seconds. The list of a slow
+	// registry is current for longer.
 	ListTTL time.Duration
 }
 
@@ -143,8 +139,7 @@ func New(o Options) http.Handler {
 	return p
 }
 
-// policy is the content security policy. A page may load only assets of its own host, and may contain no inline
-// scripts or styles.
+// policy allows only assets of the page's own host, and no inline scripts or styles.
 const policy = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
 // ServeHTTP implements [http.Handler].
@@ -163,8 +158,7 @@ func (p *page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.routes.ServeHTTP(w, r)
 }
 
-// known returns the subject of a request. If the request has no valid token, known answers the request and returns
-// nil.
+// known returns the subject of a request. If there is no valid token, it answers the request and returns nil.
 func (p *page) known(w http.ResponseWriter, r *http.Request) *access.Client {
 	who, err := p.Access.Person(r)
 	if err != nil {
@@ -182,26 +176,24 @@ func (p *page) signIn(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// withoutSlash redirects the path of a provider or module that ends in a slash to the same path without the slash. With the slash,
-// the page's relative links would be wrong.
+// withoutSlash redirects the path of a provider or module to the same path without the slash at its end, with which the
+// page's relative links would be wrong.
 func withoutSlash(w http.ResponseWriter, r *http.Request) {
 	path := strings.TrimSuffix(r.URL.EscapedPath(), "/")
 	w.Header().Set("Location", "../"+path[strings.LastIndexByte(path, '/')+1:])
 	w.WriteHeader(http.StatusSeeOther)
 }
 
-// gatewayURL returns the gateway's URL for clients, with a slash at the end. This is the public URL if there is one,
-// or else an https URL with the request's Host. If the Host is not valid, it is the gateway's Address or, without an
-// Address, a placeholder.
+// gatewayURL returns the gateway's URL for clients, with a slash at the end: the public URL, or else an https URL with
+// the request's Host if that is valid, or else the gateway's Address, or else a placeholder.
 func (p *page) gatewayURL(r *http.Request) *url.URL {
-	if p.PublicURL != nil {
+	switch {
+	case p.PublicURL != nil:
 		return p.PublicURL
-	}
-	if gateway.ValidHost(r.Host) {
+	case gateway.ValidHost(r.Host):
 		// Clients require TLS. If this request came without TLS, a proxy must have terminated TLS.
 		return &url.URL{Scheme: "https", Host: strings.ToLower(r.Host), Path: "/"}
-	}
-	if p.Address != nil {
+	case p.Address != nil:
 		return p.Address
 	}
 	return &url.URL{Scheme: "https", Host: "gateway.example", Path: "/"}

@@ -15,12 +15,8 @@ import (
 
 // providerView is a provider's page: one version, and the list of all versions.
 type providerView struct {
-	entry
-	Sources []sourceView
-	Shown   *versionView // nil if no version can be shown
-	Newest  bool         // Shown is the version that clients choose by default
-	Unshown *messageView // the reason why the newest version cannot be shown, or nil
-	versionsView
+	subjectView
+	Shown *versionView // nil if no version can be shown
 }
 
 // rowView is a version in the list.
@@ -59,57 +55,29 @@ func (r rowView) Class() string {
 	return "unknown"
 }
 
-// provider shows a provider and the version in the path. If the path has no version, provider shows the
-// newest version.
+// provider shows a provider and the version in the path, or else the newest version.
 func (p *page) provider(w http.ResponseWriter, r *http.Request) {
-	who := p.known(w, r)
-	if who == nil {
-		return
-	}
-	a, err := gateway.AddressOf(r)
-	if err != nil {
-		p.say(w, r, messageView{Kind: "no address", What: "provider", Status: http.StatusNotFound})
-		return
-	}
-	e := entry{a}
-	if !who.MayRead(a) {
-		p.forbid(w, r, who, e)
-		return
-	}
 	ctx, cancel := context.WithTimeout(r.Context(), metadataTimeout)
 	defer cancel()
+	a, err := gateway.AddressOf(r)
 	view := p.View(r)
-	list, err := view.Versions(ctx, a)
-	if err != nil {
-		p.fail(w, r, e, "", fmt.Errorf("list versions of %s: %w", a, err))
+	v := providerView{subjectView: subjectView{entry: entry{a}}}
+	list, ok := p.open(ctx, w, r, &v.subjectView, view, a.String(), err)
+	if !ok {
 		return
 	}
-	chosen, named, err := choose(r, list)
-	if err != nil {
-		p.fail(w, r, e, chosen.text, err)
-		return
-	}
-	v := providerView{entry: e, Sources: sources(a.Hostname(), a.Namespace()+"/"+a.Type(), a.String()), Newest: chosen.newest}
-	if !chosen.version.IsZero() {
-		v.Shown, err = p.describe(ctx, r, view, a, chosen.version)
-		if err != nil && named {
-			p.fail(w, r, e, chosen.text, fmt.Errorf("describe %s %s: %w", a, chosen.version, err))
+	v.Sources = sources(a.Hostname(), a.Namespace()+"/"+a.Type(), a.String())
+	if !v.chosen.version.IsZero() {
+		if v.Shown, err = p.describe(ctx, r, view, a, v.chosen.version); err != nil && v.chosen.named {
+			err = fmt.Errorf("describe %s %s: %w", a, v.chosen.version, err)
+		}
+		if err != nil && !p.omit(w, r, &v.subjectView, err) {
 			return
 		}
-		if err != nil { // users can choose another version
-			v.Unshown = p.unshown(r, chosen.text, err)
-		}
 	}
-	v.versionsView = listVersions(r, list, chosen.version, named)
+	v.versionsView = listVersions(ctx, r, list, v.chosen, func(ctx context.Context, of provider.Version) rowView { return p.row(ctx, view, list, of) })
 	v.Confirmed, v.Verdicts, v.Pulls = view.Confirmed(a), true, p.MayFetch(r) && p.Pulls(a)
-	v.Versions = rows(ctx, v.onPage, chosen.version, func(ctx context.Context, of provider.Version) rowView {
-		return p.row(ctx, view, list, of)
-	})
-	title := a.String()
-	if named {
-		title += " " + chosen.text
-	}
-	p.render(w, r, http.StatusOK, "provider", layout{Title: title, View: v})
+	p.render(w, r, http.StatusOK, "provider", layout{Title: v.title(), View: v})
 }
 
 // row describes a version in the list. A version that cannot be read in time gets the state rowUnknown.
@@ -117,8 +85,7 @@ func (p *page) row(ctx context.Context, view catalog.View, list *catalog.Item, v
 	a := list.Address
 	row := rowView{Version: v, Path: entry{a}.versionPage(v), State: rowUnknown}
 	if offer, ok := list.Offer(v); ok && p.Catalog.Denied(a, v) == nil {
-		// The offer contains everything that the row needs. So the origin gets no request for a version
-		// that no client has chosen.
+		// The offer has all that the row needs, so the origin gets no request for a version that no client has chosen.
 		row.State, row.Platforms = rowOffered, offer.Platforms
 		return row
 	}

@@ -63,11 +63,9 @@ func split(all []entry) (providers, modules []entry) {
 func hostsOf(modules []entry) []svchost.Hostname {
 	var out []svchost.Hostname
 	for _, e := range modules {
-		if host := svchost.Hostname(e.Hostname()); len(out) == 0 || out[len(out)-1] != host {
-			out = append(out, host)
-		}
+		out = append(out, svchost.Hostname(e.Hostname()))
 	}
-	return out
+	return slices.Compact(out)
 }
 
 // first returns the entries for the front page.
@@ -86,8 +84,8 @@ type searchView struct {
 	Pages    pager
 }
 
-// search redirects to the page of a provider or module if the query is its address. Otherwise it lists the providers
-// and modules whose address contains all words of the query.
+// search redirects to the page of a provider or module if the query is its address, or else lists those whose address
+// contains all words of the query.
 func (p *page) search(w http.ResponseWriter, r *http.Request) {
 	who := p.known(w, r)
 	if who == nil {
@@ -122,13 +120,9 @@ func (p *page) search(w http.ResponseWriter, r *http.Request) {
 // sourceLine matches an address. The address may be quoted, and may be the value of a source attribute.
 var sourceLine = regexp.MustCompile(`^(?:source\s*=\s*)?"?([^"]*)"?$`)
 
-// cleanQuery returns the address in a query without the text around it, because users may paste a line of
-// their configuration.
+// cleanQuery returns the address in a query, which may be a pasted line of a configuration.
 func cleanQuery(q string) string {
-	if len(q) > maxQuery {
-		q = q[:maxQuery]
-	}
-	q = strings.TrimSpace(strings.ToValidUTF8(q, ""))
+	q = strings.TrimSpace(strings.ToValidUTF8(q[:min(len(q), maxQuery)], ""))
 	if m := sourceLine.FindStringSubmatch(q); m != nil {
 		q = strings.TrimSpace(m[1])
 	}
@@ -138,8 +132,8 @@ func cleanQuery(q string) string {
 // registryPage matches the URL of a provider's or module's page at a public registry.
 var registryPage = regexp.MustCompile(`^(registry\.terraform\.io|search\.opentofu\.org)/(?:providers?/([^/]+/[^/?#]+)|modules?/([^/]+/[^/]+/[^/?#]+))(?:/v?([0-9][^/?#]*))?`)
 
-// fromRegistryPage converts the URL of a provider's or module's page at a public registry into ADDRESS or
-// ADDRESS@VERSION. It returns all other queries unchanged.
+// fromRegistryPage converts the URL of a page at a public registry into ADDRESS or ADDRESS@VERSION. It returns all other
+// queries unchanged.
 func fromRegistryPage(query string) string {
 	m := registryPage.FindStringSubmatch(query)
 	if m == nil {
@@ -152,8 +146,8 @@ func fromRegistryPage(query string) string {
 	return out
 }
 
-// exact parses ADDRESS or ADDRESS@VERSION. It ignores a module's folder, as in ADDRESS//FOLDER. The version is zero if
-// the query has none. The bool is false if the query has another form.
+// exact parses ADDRESS or ADDRESS@VERSION, if the query has that form. It ignores a module's folder, as in
+// ADDRESS//FOLDER. The version is zero if the query has none.
 func exact(query string) (e entry, v provider.Version, ok bool) {
 	name, version, versioned := strings.Cut(query, "@")
 	if a, err := provider.ParseAddress(name); err == nil {
@@ -175,9 +169,7 @@ func exact(query string) (e entry, v provider.Version, ok bool) {
 
 // lacksHost reports whether a provider's address may be the address of a module without its host name, such as
 // terraform-aws-modules/vpc/aws.
-func lacksHost(e entry) bool {
-	return e.Parts()[3] == "" && !strings.ContainsAny(e.Hostname(), ".:")
-}
+func lacksHost(e entry) bool { return e.Parts()[3] == "" && !strings.ContainsAny(e.Hostname(), ".:") }
 
 // counted returns the number of entries in words.
 func counted(all []entry) string {
@@ -194,8 +186,7 @@ func counted(all []entry) string {
 	return strings.Join(out, " and ")
 }
 
-// matches reports whether an address contains all words. The words are in lower case. Each word may match the
-// address in its path form or its displayed form.
+// matches reports whether an address, in its path form or its displayed form, contains all words, in lower case.
 func matches(e entry, words []string) bool {
 	if len(words) == 0 {
 		return true
@@ -218,8 +209,7 @@ func matches(e entry, words []string) bool {
 	return true
 }
 
-// rank orders the results of a search for one word: types and names of modules that are equal to the word, those that
-// begin with it, and all others.
+// rank orders the results of a search for one word: names that are equal to it, those that begin with it, and all others.
 func rank(e entry, word string) int {
 	switch {
 	case e.name() == word:
@@ -231,7 +221,7 @@ func rank(e entry, word string) int {
 }
 
 // suggestions returns the addresses at public registries that a query may mean. Like clients, it adds the namespace
-// hashicorp to a single word, if the search has found nothing.
+// hashicorp to a single word that the search has not found.
 func suggestions(query string, found []entry) (out []entry) {
 	switch {
 	case strings.Count(query, "/") == 1:
@@ -266,8 +256,7 @@ type pager struct {
 	What, Back, On string // the label, and the texts of its links
 }
 
-// newPager returns the requested page, or the nearest existing page. The page shows the list's elements
-// from:to.
+// newPager returns the requested page, or the nearest existing one. It shows the list's elements from:to.
 func newPager(total, size int, asked string) (p pager, from, to int) {
 	p.Pages = max(1, (total+size-1)/size)
 	n, _ := strconv.Atoi(asked)

@@ -3,8 +3,10 @@ package page
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway"
@@ -64,8 +66,7 @@ type signatureView struct {
 	Title       string
 	Text        string
 	Fingerprint string
-	// Source is the origin that the push recorded.
-	Source string
+	Source      string // the origin that the push recorded
 }
 
 // describe describes a version. Its errors come from the catalog.
@@ -75,9 +76,7 @@ func (p *page) describe(ctx context.Context, r *http.Request, view catalog.View,
 		return nil, err
 	}
 	found := item.Found
-	out := &versionView{
-		Version: v, Protocols: found.Protocols, providerBlocks: providerBlocks{Require: requirement(a, v), Constraint: constraint(v)},
-	}
+	out := &versionView{Version: v, Protocols: found.Protocols, providerBlocks: providerBlocks{Require: requirement(a, v), Constraint: constraint(v)}}
 	stored := item.Stored()
 	if stored != nil {
 		out.Index = stored.Index.Digest.String()
@@ -125,8 +124,7 @@ func (p *page) files(r *http.Request, a provider.Address, v provider.Version, e 
 	return out
 }
 
-// unvouched returns the reason why the evidence does not cover a platform's package, or "" if the
-// evidence covers the package.
+// unvouched returns the reason why the evidence does not cover a platform's package, or "".
 func unvouched(v *artifact.Verified, platform provider.Platform) string {
 	if v == nil {
 		return ""
@@ -141,8 +139,8 @@ func unvouched(v *artifact.Verified, platform provider.Platform) string {
 	return "The evidence does not vouch for this package"
 }
 
-// lenient returns the policy of a provider, but the policy accepts unsigned packages. So the page can
-// distinguish a missing signature from an invalid signature.
+// lenient returns a provider's policy that also accepts unsigned packages, so that the page can tell a missing signature
+// from an invalid one.
 func (p *page) lenient(a provider.Address) trust.Policy {
 	policy := p.Policy(a)
 	policy.AllowUnsigned = true
@@ -188,4 +186,66 @@ func (p *page) judge(a provider.Address, found *artifact.Version, v *artifact.Ve
 		out.Text += " Not all platforms are covered: see below."
 	}
 	return out
+}
+
+// requirement returns the required_providers block for a version.
+func requirement(a provider.Address, v provider.Version) string {
+	var out strings.Builder
+	fmt.Fprintf(&out, "terraform {\n  required_providers {\n    %s = {\n", a.Type())
+	fmt.Fprintf(&out, "      source  = %q\n      version = %q\n    }\n  }\n}\n", a.String(), v.String())
+	return out.String()
+}
+
+// sourceView is a source address as users of a client write it.
+type sourceView struct{ Title, Address string }
+
+// sources returns a source address in the words of each client, whose users leave out its default host. full is the whole
+// address, and short is the address without the host.
+func sources(hostname, short, full string) []sourceView {
+	switch hostname {
+	case "registry.opentofu.org":
+		return []sourceView{{"Source in OpenTofu", short}, {"Source in Terraform", full}}
+	case "registry.terraform.io":
+		return []sourceView{{"Source in Terraform", short}, {"Source in OpenTofu", full}}
+	}
+	return []sourceView{{"Source address", full}}
+}
+
+// constraint returns a ~> constraint that allows a version and its compatible successors: the next minor versions, or
+// for 0.x the next patches. It returns "" for a prerelease, which no such constraint selects.
+func constraint(v provider.Version) string {
+	if v.IsPrerelease() {
+		return ""
+	}
+	core, _, _ := strings.Cut(v.String(), "+")
+	if strings.HasPrefix(core, "0.") {
+		return "~> " + core
+	}
+	return "~> " + core[:strings.LastIndexByte(core, '.')]
+}
+
+// lockEntry returns the block of a dependency lock file for a version, as clients write it with the constraint of
+// [requirement]. It returns "" if no package has a hash.
+func lockEntry(a provider.Address, v provider.Version, packages []packageView) string {
+	var hashes []string
+	for _, p := range packages {
+		if p.Missing != "" || p.Unvouched != "" {
+			continue
+		}
+		hashes = append(hashes, p.ZipHash().String())
+		if !p.H1.IsZero() {
+			hashes = append(hashes, p.H1.String())
+		}
+	}
+	if len(hashes) == 0 {
+		return ""
+	}
+	slices.Sort(hashes)
+	var out strings.Builder
+	fmt.Fprintf(&out, "provider %q {\n  version     = %q\n  constraints = %q\n  hashes = [\n", a.String(), v.String(), v.String())
+	for _, h := range slices.Compact(hashes) {
+		fmt.Fprintf(&out, "    %q,\n", h)
+	}
+	out.WriteString("  ]\n}\n")
+	return out.String()
 }

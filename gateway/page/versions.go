@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/gorilla/mux"
@@ -17,6 +18,24 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
+// subjectView is the part of a page that providers and modules have in common.
+type subjectView struct {
+	entry
+	Sources []sourceView
+	Newest  bool         // the shown version is the one that clients choose by default
+	Unshown *messageView // the reason why the newest version cannot be shown, or nil
+	versionsView
+
+	chosen choice
+}
+
+func (v *subjectView) title() string {
+	if v.chosen.named {
+		return v.String() + " " + v.chosen.text
+	}
+	return v.String()
+}
+
 // versionsView is the list of versions on the page of a provider or module.
 type versionsView struct {
 	Versions  []rowView
@@ -27,54 +46,77 @@ type versionsView struct {
 	Pages     pager
 	Verdicts  bool // the list shows verdicts
 	Pulls     bool // missing versions are fetched from the origin
-
-	onPage []provider.Version // the versions that Versions describes
 }
 
-// choice is the version that a page shows. It is zero if there is none.
+// choice is the version that a page shows: that in the path, or else the newest one. It is zero if there is none.
 type choice struct {
 	version provider.Version
 	text    string // the version as users write it
-	newest  bool   // clients choose this version by default
+	named   bool   // the path has the version
 }
 
-// choose returns the version in the request's path. If the path has none, named is false, and choose returns the
-// newest version. The error means that the path has no valid version.
-func choose(r *http.Request, list *catalog.Item) (c choice, named bool, err error) {
+// open reads the versions of the provider or module of v, and chooses the version to show. The bool is false if it has
+// answered the request itself. err is the error of the address in the path. name is for messages.
+func (p *page) open(ctx context.Context, w http.ResponseWriter, r *http.Request, v *subjectView, view catalog.View, name string, err error) (*catalog.Item, bool) {
+	who := p.known(w, r)
+	switch {
+	case who == nil:
+		return nil, false
+	case err != nil:
+		p.say(w, r, messageView{Kind: "no address", What: v.What(), Status: http.StatusNotFound})
+		return nil, false
+	case !who.MayRead(v.Address):
+		p.forbid(w, r, who, v.entry)
+		return nil, false
+	}
+	list, err := view.Versions(ctx, v.Address)
+	if err != nil {
+		p.fail(w, r, v.entry, "", fmt.Errorf("list versions of %s: %w", name, err))
+		return nil, false
+	}
 	newest := newestOf(list.Versions)
 	asked, named := mux.Vars(r)["version"]
-	if !named {
-		return choice{newest, newest.String(), true}, false, nil
+	v.chosen = choice{newest, newest.String(), named}
+	if named {
+		if v.chosen.version, err = provider.ParseVersion(asked); err != nil {
+			p.fail(w, r, v.entry, asked, fmt.Errorf("%w: %v", catalog.ErrAbsent, err))
+			return nil, false
+		}
+		v.chosen.text = v.chosen.version.String()
 	}
-	v, err := provider.ParseVersion(asked)
-	if err != nil {
-		return choice{text: asked}, true, fmt.Errorf("%w: %v", catalog.ErrAbsent, err)
-	}
-	return choice{v, v.String(), v == newest}, true, nil
+	v.Newest = v.chosen.version == newest
+	return list, true
 }
 
-// unshown logs the reason why the newest version cannot be shown, and returns the message for users.
-func (p *page) unshown(r *http.Request, version string, err error) *messageView {
+// omit handles the error of the version to show. If the path names that version, it answers the request and returns
+// false. Otherwise users can choose another version, and omit adds the reason to v.
+func (p *page) omit(w http.ResponseWriter, r *http.Request, v *subjectView, err error) bool {
+	version := v.chosen.text
+	if v.chosen.named {
+		p.fail(w, r, v.entry, version, err)
+		return false
+	}
 	p.Log.WarnContext(r.Context(), "cannot show", "path", r.URL.Path, "version", version, "err", hint.Brief(err))
-	return &messageView{Kind: kindOf(err, version), Status: gateway.StatusOf(err), Version: version}
+	v.Unshown = &messageView{Kind: kindOf(err, version), Status: gateway.StatusOf(err), Version: version}
+	return true
 }
 
-// listVersions returns the part of the list of versions that a request selects, without descriptions.
-func listVersions(r *http.Request, list *catalog.Item, chosen provider.Version, named bool) versionsView {
+// listVersions returns the part of the list of versions that a request selects, and calls row for each version.
+func listVersions(ctx context.Context, r *http.Request, list *catalog.Item, chosen choice, row func(context.Context, provider.Version) rowView) versionsView {
 	all := slices.Clone(list.All())
 	slices.Reverse(all)
 	v := versionsView{Total: len(all), Filter: newFilter(r.URL.Query().Get("q"))}
 	all = v.Filter.apply(all)
 	v.Matching = len(all)
 	part := r.URL.Query().Get("page")
-	if at := slices.Index(all, chosen); part == "" && named && at >= 0 {
+	if at := slices.Index(all, chosen.version); part == "" && chosen.named && at >= 0 {
 		part = strconv.Itoa(at/versionsPerPage + 1) // the page of the list with this version
 	}
 	var from, to int
 	v.Pages, from, to = newPager(v.Matching, versionsPerPage, part)
 	v.Pages.Query = v.Filter.Text
 	v.Pages.What, v.Pages.Back, v.Pages.On = "the versions", "Newer", "Older"
-	v.onPage = all[from:to]
+	v.Versions = rows(ctx, all[from:to], chosen.version, row)
 	return v
 }
 
@@ -105,4 +147,47 @@ func rows(ctx context.Context, versions []provider.Version, chosen provider.Vers
 	}
 	group.Wait()
 	return out
+}
+
+// filterView is a user's filter for versions: a constraint such as "~> 1.2", the beginning of a version such as 1.2, or
+// a part of a prerelease such as beta.
+type filterView struct {
+	Text string // "" selects all versions
+	Bad  bool   // the text has an operator, but is not a constraint; it selects no version
+
+	set provider.VersionSet
+}
+
+// maxFilter is the maximum length of a filter in bytes.
+const maxFilter = 100
+
+func newFilter(text string) (f filterView) {
+	f.Text = strings.TrimSpace(strings.ToValidUTF8(text[:min(len(text), maxFilter)], ""))
+	if strings.ContainsAny(f.Text, "~<>=!,") {
+		var err error
+		f.set, err = provider.ParseConstraint(f.Text)
+		f.Bad = err != nil
+	}
+	return f
+}
+
+// apply returns the versions that the filter selects.
+func (f *filterView) apply(all []provider.Version) []provider.Version {
+	if f.Text == "" {
+		return all
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(v provider.Version) bool { return !f.selects(v) })
+}
+
+func (f *filterView) selects(v provider.Version) bool {
+	if f.Bad || f.set.String() != "" {
+		return f.set.Has(v)
+	}
+	text := strings.ToLower(v.String())
+	words := strings.ToLower(strings.TrimPrefix(f.Text, "v"))
+	if strings.HasPrefix(text, words) {
+		return true
+	}
+	i := strings.IndexAny(text, "-+")
+	return i >= 0 && strings.Contains(text[i:], words)
 }
