@@ -1,10 +1,7 @@
 package artifact
 
 import (
-	"time"
-
 	"github.com/opencontainers/go-digest"
-	"github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
@@ -30,7 +27,6 @@ const (
 
 // The annotations of states, and the maximum numbers of elements in a state.
 const (
-	AnnotationSeen  = annotationSeen
 	AnnotationState = annotationState
 
 	AnnotationVersions = annotationVersions
@@ -48,22 +44,8 @@ const (
 
 var (
 	DecodeRecord = decodeRecord
-	DecodeSeen   = decodeSeen
 	DecodeState  = decodeState
 )
-
-// EncodeSeen returns the manifest in which earlier releases recorded the time at which they
-// first saw a version.
-func EncodeSeen(at time.Time) (Blob, error) {
-	return encodeManifest(ocispec.MediaTypeImageManifest, ocispec.Manifest{
-		Versioned:    specs.Versioned{SchemaVersion: 2},
-		MediaType:    ocispec.MediaTypeImageManifest,
-		ArtifactType: "application/vnd.ocibridge.seen.v1",
-		Config:       Config().Descriptor,
-		Layers:       []ocispec.Descriptor{Config().Descriptor},
-		Annotations:  map[string]string{annotationSeen: seenText(at)},
-	})
-}
 
 // DecodeIndex decodes an index from its bytes.
 func DecodeIndex(data []byte) (*Version, error) {

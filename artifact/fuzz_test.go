@@ -163,28 +163,6 @@ func FuzzDecodeRecord(f *testing.F) {
 	})
 }
 
-// FuzzSeen shows that a time that was decoded stays the same if it is encoded and decoded
-// again.
-func FuzzSeen(f *testing.F) {
-	addGolden(f, "evidence.json")
-	for _, text := range []string{"first sync", "2026-01-02T03:04:05Z", "2026-01-02T03:04:05.6+07:00", "9999-12-31T23:59:59-23:59", "0001-01-01T00:00:00Z", "yesterday", ""} {
-		f.Add(fmt.Appendf(nil, `{"annotations":{"io.github.ocibridge.seen":%q}}`, text))
-	}
-	f.Fuzz(func(t *testing.T, data []byte) {
-		s, err := artifact.DecodeSeen(data)
-		if err != nil {
-			return
-		}
-		b, err := artifact.EncodeSeen(s)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if again, err := artifact.DecodeSeen(b.Data); err != nil || again != s {
-			t.Errorf("%s is %s, then %s, %v", data, s, again, err)
-		}
-	})
-}
-
 // FuzzState shows that every decoded state is within the limits, and stays the same if it
 // is encoded and decoded again.
 func FuzzState(f *testing.F) {

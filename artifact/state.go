@@ -261,3 +261,27 @@ func IsOwned(ctx context.Context, store Fetcher, r Replaced, a provider.Address)
 	}
 	return data, m.ArtifactType == want && !announcement && m.Annotations[annotationProvider] == a.Path() && m.Annotations[annotationVersion] == r.Version.String(), nil
 }
+
+// firstSync stands for the zero time at which a version was first seen.
+const firstSync = "first sync"
+
+// seenText formats the time at which a version was first seen. The zero time gives
+// firstSync.
+func seenText(at time.Time) string {
+	if at.IsZero() {
+		return firstSync
+	}
+	return at.UTC().Truncate(time.Second).Format(time.RFC3339)
+}
+
+// parseSeen parses a text that [seenText] returned.
+func parseSeen(text string) (time.Time, error) {
+	if text == firstSync {
+		return time.Time{}, nil
+	}
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil || at.IsZero() || seenText(at) != text {
+		return time.Time{}, fmt.Errorf("%w: %.40q is not the time at which a version was seen", ErrNotProvider, text)
+	}
+	return at, nil
+}

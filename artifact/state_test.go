@@ -2,8 +2,10 @@ package artifact_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"reflect"
 	"strings"
 	"testing"
@@ -154,4 +156,15 @@ func TestStateMerge(t *testing.T) {
 	if !reflect.DeepEqual(again, full) {
 		t.Error("merging a full state with itself changes it")
 	}
+}
+
+// oneTag is a store that returns the same manifest for every tag.
+type oneTag []byte
+
+func (o oneTag) FetchReference(context.Context, string) (ocispec.Descriptor, io.ReadCloser, error) {
+	return ocispec.Descriptor{Digest: digest.FromBytes(o), Size: int64(len(o))}, io.NopCloser(bytes.NewReader(o)), nil
+}
+
+func (o oneTag) Fetch(context.Context, ocispec.Descriptor) (io.ReadCloser, error) {
+	return io.NopCloser(bytes.NewReader(o)), nil
 }

@@ -348,20 +348,3 @@ func (t Tag) Subject() (digest.Digest, bool) {
 // StateTag is the tag of the record that ocibridge keeps in a repository. No client
 // mistakes this tag for a version.
 const StateTag Tag = "ocibridge-state"
-
-// SeenAll is a tag of earlier releases. It meant that every version of a provider's first sync had its own tag of the
-// form that [Tag.Seen] describes.
-const SeenAll Tag = "ocibridge-seen"
-
-// seenPrefix is the prefix of tags of earlier releases. Each of these tags recorded when a version was first seen.
-const seenPrefix = string(SeenAll) + "."
-
-// Seen returns the version in a tag of the form ocibridge-seen.VERSION, and false for any
-// other tag.
-func (t Tag) Seen() (provider.Version, bool) {
-	rest, ok := strings.CutPrefix(string(t), seenPrefix)
-	if !ok {
-		return provider.Version{}, false
-	}
-	return Tag(rest).Version()
-}

@@ -183,19 +183,14 @@ func TestAttachedTags(t *testing.T) {
 
 func TestOwnTags(t *testing.T) {
 	v := provider.MustParseVersion("1.2.3-rc1+b")
-	const seen Tag = "ocibridge-seen.1.2.3-rc1_b"
 	const part, evidence, announcement Tag = "ocibridge-part.1.2.3-rc1_b.linux_amd64", "ocibridge-part.1.2.3-rc1_b.evidence", "ocibridge-part.1.2.3-rc1_b.abcdefghij234567"
 	for _, tt := range []struct {
-		tag          Tag
-		seen, partOf bool
+		tag    Tag
+		partOf bool
 	}{
-		{seen, true, false}, {part, false, true}, {evidence, false, true}, {announcement, false, true},
-		{"1.2.3-rc1_b", false, false}, {"ocibridge-seen.v1.2.3", false, false}, {"ocibridge-seen.", false, false},
-		{"ocibridge-part.1.2.3", false, false}, {"ocibridge-part..evidence", false, false}, {"ocibridge-part.1.2.evidence", false, false},
+		{part, true}, {evidence, true}, {announcement, true}, {"1.2.3-rc1_b", false},
+		{"ocibridge-part.1.2.3", false}, {"ocibridge-part..evidence", false}, {"ocibridge-part.1.2.evidence", false},
 	} {
-		if got, ok := tt.tag.Seen(); ok != tt.seen || ok && got != v {
-			t.Errorf("%s keeps the age of %s: %t", tt.tag, got, ok)
-		}
 		if got, ok := tt.tag.PartOf(); ok != tt.partOf || ok && got != v {
 			t.Errorf("%s is a part of %s: %t", tt.tag, got, ok)
 		}
@@ -243,11 +238,6 @@ func FuzzTagVersion(f *testing.F) {
 		if v, ok := Tag(s).Version(); ok {
 			if back, err := VersionTag(v); err != nil || string(back) != s {
 				t.Fatalf("tag %q is version %s, whose tag is %q, %v", s, v, back, err)
-			}
-		}
-		if v, ok := Tag(s).Seen(); ok {
-			if back, err := VersionTag(v); err != nil || s != string(SeenAll)+"."+string(back) {
-				t.Fatalf("tag %q keeps the age of %s, whose tag is %q, %v", s, v, back, err)
 			}
 		}
 		if v, ok := Tag(s).PartOf(); ok && !strings.HasPrefix(s, "ocibridge-part."+strings.ReplaceAll(v.String(), "+", "_")+".") {

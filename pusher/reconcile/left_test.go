@@ -332,8 +332,8 @@ func TestEvidenceThatTheIndexLacks(t *testing.T) {
 // TestPruneOfEverythingByEarlierReleases shows that a prune of all versions also removes all tags that earlier releases
 // of ocibridge wrote.
 func TestPruneOfEverythingByEarlierReleases(t *testing.T) {
-	b := newOldBench(t)
-	b.want.Cooldown = 0
+	b := newSyncBench(t, "1.0.0")
+	b.mustSync("+1.0.0")
 	for _, p := range b.Tagged().Packages {
 		data, err := artifact.FetchManifest(t.Context(), b.Repo, p.Manifest)
 		if err != nil {
@@ -423,4 +423,15 @@ func TestCopyWhileIndexIsReplaced(t *testing.T) {
 	if r, err := pusher.New(b.Options).Copy(t.Context(), from, pushbench.One, nil); err != nil || r.Verdict != artifact.NoEvidence || b.TaggedPlatforms() != pushbench.AllPlatforms {
 		t.Errorf("%+v, %v", r, err)
 	}
+}
+
+// noTagDeletes makes the registry refuse all deletes except deletes by digest.
+func (b *bench) noTagDeletes() {
+	b.Registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		byTag := r.Method == http.MethodDelete && !strings.Contains(r.URL.Path, "sha256:")
+		if byTag {
+			w.WriteHeader(http.StatusMethodNotAllowed)
+		}
+		return byTag
+	})
 }

@@ -190,7 +190,7 @@ func (p *pruner) named(ctx context.Context, skip func(ociaddr.Tag) bool) (map[di
 	}
 	out := map[digest.Digest]bool{}
 	for _, t := range tags {
-		if _, ok := t.Seen(); ok || skip != nil && skip(t) {
+		if skip != nil && skip(t) {
 			continue
 		}
 		children, d, err := artifact.Children(ctx, p.cached(p.state), string(t))

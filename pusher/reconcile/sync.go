@@ -289,19 +289,11 @@ type repositoryState struct {
 	tags     []ociaddr.Tag // all tags
 	keep     bool          // see [Want.Keep]
 	cooldown bool          // the provider has a cooldown
-	ageState
 
-	cacheMissed atomic.Bool // see [cachedStore.missed]
-}
-
-// ageState says how long syncs have known the versions of a source.
-type ageState struct {
-	// oldAges are the tags in which earlier releases of ocibridge recorded ages. If
-	// [ociaddr.SeenAll] is among them, it is last.
-	oldAges   []ociaddr.Tag
-	ages      repo.StateChange   // the ages that the tags in oldAges record, but not the state
 	unseen    []provider.Version // versions of the source that no sync has seen before
 	firstSync bool               // no sync with a cooldown has run before
+
+	cacheMissed atomic.Bool // see [cachedStore.missed]
 }
 
 func (s *Syncer) repositoryState(ctx context.Context, a provider.Address) (*repositoryState, error) {
@@ -317,12 +309,6 @@ func (s *Syncer) repositoryState(ctx context.Context, a provider.Address) (*repo
 		if v, ok := t.Version(); ok {
 			state.versions[v] = true
 		}
-		if _, ok := t.Seen(); ok {
-			state.oldAges = append(state.oldAges, t)
-		}
-	}
-	if slices.Contains(state.tags, ociaddr.SeenAll) {
-		state.oldAges = append(state.oldAges, ociaddr.SeenAll)
 	}
 	return state, nil
 }
