@@ -314,7 +314,7 @@ func TestErrorPolicy(t *testing.T) {
 				TagTTL:     -1,
 				FreshToken: func(ctx context.Context) context.Context { return ctx },
 				Account:    func(subject.Address) catalog.Account { return catalog.Account{DeniedMeansAbsent: tc.means} },
-				Deny:       []catalog.Deny{{Pattern: provider.PatternFor(denied)}},
+				Deny:       []catalog.Deny{{Pattern: denied.Pattern()}},
 			})
 			c := b.serve()
 			archive := tc.asked + "1.0.0/linux_amd64/" + provider.PackageFilename(widget, provider.MustParseVersion("1.0.0"), linux)

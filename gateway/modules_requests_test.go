@@ -151,7 +151,7 @@ func TestModuleHeadIsGetWithoutBody(t *testing.T) {
 		b.publishModule(netModule, "1.1.0", "v1.1.0")
 		b.publishModule(otherModule, "1.0.0", "1.0.0")
 		b.tag(b.moduleRepository(netModule), blobOf(ocispec.MediaTypeImageIndex, []byte(`{"schemaVersion":2,"mediaType":"`+ocispec.MediaTypeImageIndex+`","manifests":[]}`)), "2.0.0")
-		b.options.Deny = []catalog.Deny{{Pattern: module.PatternFor(otherModule), Reason: "it is retired"}}
+		b.options.Deny = []catalog.Deny{{Pattern: otherModule.Pattern(), Reason: "it is retired"}}
 		b.options.ModuleOrigin = func(_ context.Context, a module.Address) (*url.URL, error) {
 			if a.Name() != "origin" {
 				return nil, nil

@@ -307,7 +307,7 @@ func TestModulesDirect(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.options.Deny = []catalog.Deny{{Pattern: module.PatternFor(netModule), Versions: versions, Reason: "it opens port 22"}}
+	b.options.Deny = []catalog.Deny{{Pattern: netModule.Pattern(), Versions: versions, Reason: "it opens port 22"}}
 	repo, err := ociaddr.ParseRepository("registry.example.com/acme/net")
 	if err != nil {
 		t.Fatal(err)
@@ -425,9 +425,9 @@ func TestDeniedModules(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.options.Deny = []catalog.Deny{
-		{Pattern: module.PatternFor(netModule), Versions: versions, Reason: "it opens port 22"},
-		{Pattern: module.PatternFor(otherModule), Reason: "it is retired"},
-		{Pattern: module.PatternFor(gone)},
+		{Pattern: netModule.Pattern(), Versions: versions, Reason: "it opens port 22"},
+		{Pattern: otherModule.Pattern(), Reason: "it is retired"},
+		{Pattern: gone.Pattern()},
 		{Pattern: provider.MustParsePattern("*/*/*")},
 	}
 	b.options.ModuleOrigin = func(context.Context, module.Address) (*url.URL, error) {
@@ -502,7 +502,7 @@ func TestDeniedModulesInTheEmbeddedRegistry(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.catalog(catalog.Options{Repository: b.options.Repository, Deny: []catalog.Deny{{Pattern: module.PatternFor(netModule), Versions: versions}}})
+	b.catalog(catalog.Options{Repository: b.options.Repository, Deny: []catalog.Deny{{Pattern: netModule.Pattern(), Versions: versions}}})
 	b.options.Registry = b.registry.Truth
 	c := b.serve()
 	c.http.Transport = withHeader{"Accept", ocispec.MediaTypeImageManifest, c.http.Transport}

@@ -120,7 +120,12 @@ func (a Address) System() string { return a.system }
 func (a Address) Kind() subject.Kind { return subject.Module }
 
 // Parts implements [subject.Address].
-func (a Address) Parts() [4]string { return [4]string{string(a.host), a.namespace, a.name, a.system} }
+func (a Address) Parts() [subject.MaxParts]string {
+	return [subject.MaxParts]string{string(a.host), a.namespace, a.name, a.system}
+}
+
+// Pattern implements [subject.Address].
+func (a Address) Pattern() subject.Pattern { return Pattern(a) }
 
 // IsZero reports whether a is the zero value.
 func (a Address) IsZero() bool { return a == Address{} }

@@ -7,11 +7,9 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/opentofu/registry-address/v2"
 	"github.com/opentofu/svchost"
 
 	"github.com/ocibridge/ocibridge/internal/base/hint"
-	"github.com/ocibridge/ocibridge/internal/base/selector"
 	"github.com/ocibridge/ocibridge/internal/base/subject"
 )
 
@@ -25,7 +23,7 @@ type Pattern struct {
 	system    string
 }
 
-const wildcard = selector.Wildcard
+const wildcard = subject.Wildcard
 
 // ParsePattern parses a pattern of four parts.
 func ParsePattern(s string) (Pattern, error) {
@@ -66,14 +64,17 @@ func invalidPattern(s string, err error) error {
 		"a pattern is HOSTNAME/NAMESPACE/NAME/SYSTEM, such as registry.opentofu.org/terraform-aws-modules/*/*")
 }
 
-// PatternFor returns the pattern that matches only the given address.
-func PatternFor(a Address) Pattern { return Pattern(a) }
-
 // Matches reports whether the pattern matches the address, without regard to case: registries serve Azure/naming also
-// as azure/naming, so a rule for one spelling must hold for every other.
+// as azure/naming, so a rule for one spelling must hold for every other. [subject.Exactly] distinguishes capitals.
 func (p Pattern) Matches(a Address) bool {
-	return p.matches(a, strings.EqualFold)
+	return (p.host == wildcard || p.host == a.host) &&
+		(p.namespace == wildcard || strings.EqualFold(p.namespace, a.namespace)) &&
+		(p.name == wildcard || strings.EqualFold(p.name, a.name)) &&
+		(p.system == wildcard || p.system == a.system)
 }
+
+// Kind implements [subject.Pattern].
+func (p Pattern) Kind() subject.Kind { return subject.Module }
 
 // Covers implements [subject.Pattern].
 func (p Pattern) Covers(a subject.Address) bool {
@@ -86,40 +87,15 @@ var _ subject.Pattern = Pattern{}
 // ClientWarning implements [subject.Pattern]. No client refuses an address.
 func (p Pattern) ClientWarning() string { return "" }
 
-// MatchesExactly is like [Pattern.Matches], but distinguishes capitals. It is for repositories, because modules whose
-// addresses differ in case are stored apart.
-func (p Pattern) MatchesExactly(a Address) bool {
-	return p.matches(a, func(part, other string) bool { return part == other })
-}
-
-func (p Pattern) matches(a Address, equal func(part, other string) bool) bool {
-	return (p.host == wildcard || p.host == a.host) &&
-		(p.namespace == wildcard || equal(p.namespace, a.namespace)) &&
-		(p.name == wildcard || equal(p.name, a.name)) &&
-		(p.system == wildcard || p.system == a.system)
-}
-
 // ServiceHost returns the host in the pattern. named reports whether the host is not a
 // wildcard.
 func (p Pattern) ServiceHost() (host svchost.Hostname, named bool) {
 	return p.host, p.host != wildcard && p.host != ""
 }
 
-// Example returns an address that the pattern matches. It replaces wildcards with common
-// values.
-func (p Pattern) Example() Address {
-	a := Address(p)
-	for i, part := range []*string{(*string)(&a.host), &a.namespace, &a.name, &a.system} {
-		if *part == wildcard {
-			*part = []string{string(regaddr.DefaultModuleRegistryHost), "terraform-aws-modules", "vpc", "aws"}[i]
-		}
-	}
-	return a
-}
-
 // Parts returns the number of parts of the pattern that are not wildcards. Of two patterns
 // that match the same address, the one with more parts is more specific.
-func (p Pattern) Parts() int { return selector.Parts(p) }
+func (p Pattern) Parts() int { return subject.Named(p.Values()) }
 
 // Values returns the parts of the pattern, with the hostname in Punycode.
 func (p Pattern) Values() []string {
@@ -132,4 +108,4 @@ func (p Pattern) String() string {
 }
 
 // Selector selects modules. The zero value selects all.
-type Selector = selector.Selector[Address, Pattern]
+type Selector = subject.SelectorOf[Pattern]

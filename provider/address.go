@@ -209,7 +209,7 @@ func (a Address) ServiceHost() svchost.Hostname { return a.host }
 func (a Address) Namespace() string { return a.namespace }
 
 // ClientWarning names the clients that refuse the address. It is "" if there are none.
-func (a Address) ClientWarning() string { return PatternFor(a).ClientWarning() }
+func (a Address) ClientWarning() string { return Pattern(a).ClientWarning() }
 
 // Type returns the last part of the address.
 func (a Address) Type() string { return a.typ }
@@ -218,7 +218,12 @@ func (a Address) Type() string { return a.typ }
 func (a Address) Kind() subject.Kind { return subject.Provider }
 
 // Parts implements [subject.Address].
-func (a Address) Parts() [4]string { return [4]string{string(a.host), a.namespace, a.typ} }
+func (a Address) Parts() [subject.MaxParts]string {
+	return [subject.MaxParts]string{string(a.host), a.namespace, a.typ}
+}
+
+// Pattern implements [subject.Address].
+func (a Address) Pattern() subject.Pattern { return Pattern(a) }
 
 // IsZero reports whether a is the zero value.
 func (a Address) IsZero() bool { return a == Address{} }

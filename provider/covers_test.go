@@ -16,9 +16,9 @@ func TestCovers(t *testing.T) {
 		widget, module bool
 	}{
 		{provider.MustParsePattern("*/*/*"), true, false},
-		{provider.PatternFor(widget), true, false},
+		{widget.Pattern(), true, false},
 		{module.MustParsePattern("*/*/*/*"), false, true},
-		{module.PatternFor(vpc), false, true},
+		{vpc.Pattern(), false, true},
 		{provider.MustParsePattern("registry.acme.example/other/*"), false, false},
 		{module.MustParsePattern("registry.acme.example/other/*/*"), false, false},
 	} {

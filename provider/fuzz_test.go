@@ -66,10 +66,6 @@ func FuzzParsePattern(f *testing.F) {
 		if again, err := ParsePattern(p.String()); err != nil || again != p {
 			t.Fatalf("%q is %q, which parses to %v, %v", s, p, again, err)
 		}
-		example := p.Example()
-		if !(Selector{Include: []Pattern{p}}).Selects(example) {
-			t.Errorf("%q does not select its example %s", s, example)
-		}
 		a, err := ParseAddress(address)
 		if err != nil {
 			return

@@ -10,7 +10,6 @@ import (
 	"github.com/opentofu/svchost"
 
 	"github.com/ocibridge/ocibridge/internal/base/hint"
-	"github.com/ocibridge/ocibridge/internal/base/selector"
 	"github.com/ocibridge/ocibridge/internal/base/subject"
 )
 
@@ -23,7 +22,7 @@ type Pattern struct {
 	typ       string
 }
 
-const wildcard = selector.Wildcard
+const wildcard = subject.Wildcard
 
 // ParsePattern parses a pattern of three parts.
 func ParsePattern(s string) (Pattern, error) {
@@ -87,9 +86,6 @@ func invalidPattern(s string, err error) error {
 		"a pattern is HOSTNAME/NAMESPACE/TYPE, such as registry.opentofu.org/hashicorp/*")
 }
 
-// PatternFor returns the pattern that matches only the given address.
-func PatternFor(a Address) Pattern { return Pattern(a) }
-
 // ClientWarning implements [subject.Pattern].
 func (p Pattern) ClientWarning() string {
 	if !strings.Contains(p.namespace, "_") {
@@ -105,6 +101,9 @@ func (p Pattern) Matches(a Address) bool {
 		(p.typ == wildcard || p.typ == a.typ)
 }
 
+// Kind implements [subject.Pattern].
+func (p Pattern) Kind() subject.Kind { return subject.Provider }
+
 // Covers implements [subject.Pattern].
 func (p Pattern) Covers(a subject.Address) bool {
 	of, ok := a.(Address)
@@ -115,7 +114,7 @@ var _ subject.Pattern = Pattern{}
 
 // Parts returns the number of parts of the pattern that are not wildcards. Of two patterns
 // that match the same address, the one with more parts is more specific.
-func (p Pattern) Parts() int { return selector.Parts(p) }
+func (p Pattern) Parts() int { return subject.Named(p.Values()) }
 
 // Values returns the parts of the pattern, with the hostname in Punycode.
 func (p Pattern) Values() []string { return []string{string(p.host), p.namespace, p.typ} }
@@ -125,25 +124,10 @@ func (p Pattern) ServiceHost() (host svchost.Hostname, named bool) {
 	return p.host, p.host != wildcard && p.host != ""
 }
 
-// Example returns an address that the pattern matches, with common values for wildcards.
-func (p Pattern) Example() Address {
-	a := Address(p)
-	if a.host == wildcard {
-		a.host = regaddr.DefaultProviderRegistryHost
-	}
-	if a.namespace == wildcard {
-		a.namespace = "hashicorp"
-	}
-	if a.typ == wildcard {
-		a.typ = "null"
-	}
-	return a
-}
-
 // String returns the pattern, with the hostname in Unicode.
 func (p Pattern) String() string {
 	return svchost.ForDisplay(string(p.host)) + "/" + p.namespace + "/" + p.typ
 }
 
 // Selector selects providers. The zero value selects all.
-type Selector = selector.Selector[Address, Pattern]
+type Selector = subject.SelectorOf[Pattern]

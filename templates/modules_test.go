@@ -20,9 +20,9 @@ func selector(include ...string) (sel module.Selector) {
 	return sel
 }
 
-func moduleTemplate(t *testing.T, source string, include ...string) *templates.ModuleTemplate {
+func moduleTemplate(t *testing.T, source string, include ...string) *templates.Template {
 	t.Helper()
-	tmpl, err := templates.ParseModule(source, selector(include...))
+	tmpl, err := templates.Parse(source, selector(include...))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +47,7 @@ func TestRepositoryOfModule(t *testing.T) {
 		"outside of the include": {"ghcr.io/${name}/${system}", "registry.acme.example/acme/*/*", "registry.acme.example/other/net/aws", "", "module_mirror"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			set := templates.ModuleSet{moduleTemplate(t, tc.template, tc.include)}
+			set := templates.Set{moduleTemplate(t, tc.template, tc.include)}
 			repo, err := set.Repository(module.MustParseAddress(tc.module))
 			if tc.want != "" {
 				if err != nil || repo.String() != tc.want {
@@ -77,7 +77,7 @@ func TestParseModuleRefused(t *testing.T) {
 		"ghcr.io/Modules/${hostname}/${namespace}/${name}/${system}":         "lower case",
 		"ghcr.io/${hostname}/${namespace}/${name}/${system}/${system[\"a\"]": "",
 	} {
-		_, err := templates.ParseModule(template, module.Selector{})
+		_, err := templates.Parse(template, module.Selector{})
 		if err == nil || !strings.Contains(err.Error(), want) || hint.Of(err) == "" || strings.Contains(err.Error(), "MARK") {
 			t.Errorf("%s: %v (hint: %s)", template, err, hint.Of(err))
 		}
@@ -104,7 +104,7 @@ func TestModulesOfRepository(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := fmt.Sprint(moduleTemplate(t, tc.template, tc.include).Modules(repo)); got != tc.want {
+			if got := fmt.Sprint(moduleTemplate(t, tc.template, tc.include).Addresses(repo)); got != tc.want {
 				t.Errorf("%s, want %s", got, tc.want)
 			}
 		})
@@ -112,7 +112,7 @@ func TestModulesOfRepository(t *testing.T) {
 }
 
 func TestExampleOfModule(t *testing.T) {
-	set := templates.ModuleSet{
+	set := templates.Set{
 		moduleTemplate(t, "ghcr.io/one", "registry.opentofu.org/terraform-aws-modules/vpc/aws"),
 		moduleTemplate(t, "ghcr.io/two/${namespace}/${name}/${system}", "registry.opentofu.org/*/*/*"),
 		moduleTemplate(t, "ghcr.io/three/${hostname}/${namespace}/${name}/${system}", "*/*/*/*"),
@@ -126,7 +126,7 @@ func TestExampleOfModule(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
-	if a := set.Example(set[3]); !a.IsZero() {
+	if a := set.Example(set[3]); a != nil {
 		t.Errorf("a template that no module uses: %s", a)
 	}
 }
@@ -139,7 +139,7 @@ func FuzzParseModule(f *testing.F) {
 	}
 	net := module.MustParseAddress("registry.acme.example/acme/net/aws")
 	f.Fuzz(func(t *testing.T, s string) {
-		tmpl, err := templates.ParseModule(s, module.Selector{})
+		tmpl, err := templates.Parse(s, module.Selector{})
 		if err != nil {
 			return
 		}
@@ -147,7 +147,7 @@ func FuzzParseModule(f *testing.F) {
 		if err != nil {
 			return
 		}
-		for _, a := range tmpl.Modules(repo) {
+		for _, a := range tmpl.Addresses(repo) {
 			if r, err := tmpl.Repository(a); err != nil || r != repo {
 				t.Fatalf("%q: %s is said to be in %s, and is in %s, %v", s, a, repo, r, err)
 			}

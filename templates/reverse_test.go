@@ -40,7 +40,7 @@ func TestProvidersOfRepository(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := fmt.Sprint(tmpl.Providers(repo)); got != tc.want {
+			if got := fmt.Sprint(tmpl.Addresses(repo)); got != tc.want {
 				t.Errorf("%s, want %s", got, tc.want)
 			}
 		})

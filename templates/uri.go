@@ -7,6 +7,8 @@ import (
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/zclconf/go-cty/cty"
+
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 )
 
 // URITemplate converts a repository template into a URI template (RFC 6570, level 1), with
@@ -32,7 +34,7 @@ func URITemplate(source string) (string, bool) {
 			out.WriteString(part.Val.AsString())
 		case *hclsyntax.ScopeTraversalExpr:
 			name := part.Traversal.RootName()
-			if len(part.Traversal) != 1 || !slices.Contains(providers.names, name) {
+			if len(part.Traversal) != 1 || !slices.Contains(kinds[subject.Provider].names, name) {
 				return "", false
 			}
 			out.WriteString("{" + name + "}")

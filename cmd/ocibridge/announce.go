@@ -9,13 +9,14 @@ import (
 	"github.com/ocibridge/ocibridge/gateway"
 	"github.com/ocibridge/ocibridge/internal/app/clientsetup"
 	"github.com/ocibridge/ocibridge/internal/app/serve"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 )
 
 // announce prints the URL of a gateway with the settings s, and the settings that its clients need. It prints JSON
 // if asJSON is set.
 func announce(w io.Writer, a serve.Address, s serve.Settings, asJSON bool) error {
 	mirror := a.URL.JoinPath(gateway.MirrorPath).String()
-	alone := len(s.Config.ModuleTexts()) > 0 && len(s.Repositories.Templates) == 0
+	alone := len(s.Config.ModuleTexts()) > 0 && len(s.Repositories.Templates.Of(subject.Provider)) == 0
 	if asJSON {
 		pulls, ofProviders := "", mirror
 		if a.Pulls {

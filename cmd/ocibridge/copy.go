@@ -20,6 +20,7 @@ import (
 	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
+	"github.com/ocibridge/ocibridge/templates"
 	"github.com/ocibridge/ocibridge/trust"
 )
 
@@ -194,7 +195,7 @@ func (f *copyFlags) copy(ctx context.Context, s settings, c *transfer.Copy, stdo
 	defer progress.Close()
 	c.Progress, c.Configured = progress, s.configured()
 	c.Open = func(at transfer.Location, of []subject.Address) (*registry.Repositories, error) {
-		if len(c.Queries) == 0 && at.Kind == transfer.Template && isModuleTemplate(at.Name) {
+		if len(c.Queries) == 0 && at.Kind == transfer.Template && templates.KindOf(at.Name) == subject.Module {
 			of = subject.List(subject.Of[module.Address](of))
 		}
 		return f.openAt(s, at, of, f.log.open(stderr))
@@ -253,7 +254,6 @@ func (f *copyFlags) openAt(s settings, at transfer.Location, of []subject.Addres
 	switch at.Kind {
 	case transfer.Template:
 		flags.template, flags.include, flags.exclude = at.Name, nil, nil
-		s.file = s.file.WithoutModuleMirrors() // or else modules would go to another place than PLACE
 	case transfer.Embedded:
 		flags.template, flags.include, flags.exclude = "", nil, nil
 		s = settings{file: &config.Config{}, cli: &cliconfig.Config{}}

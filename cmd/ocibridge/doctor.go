@@ -235,12 +235,12 @@ func (f *doctorFlags) examineAll(ctx context.Context, s settings, back *registry
 
 // examineRepository examines the repository of a provider or a module.
 func (f *doctorFlags) examineRepository(ctx context.Context, back *registry.Repositories, a subject.Address) (*doctor.Report, error) {
-	template, err := back.TemplateOf(a)
+	template, err := back.Templates.For(a)
 	if err != nil {
 		return nil, err
 	}
 	addr, repo, err := back.Repository(ctx, a)
-	return f.examineStore(ctx, back, doctor.Repository{Subject: a, Address: addr, Template: template, Store: repo, Err: err})
+	return f.examineStore(ctx, back, doctor.Repository{Subject: a, Address: addr, Template: template.Source(), Store: repo, Err: err})
 }
 
 // examineStore examines a repository that was opened. It returns x.Err if there is no
@@ -273,7 +273,7 @@ func examineGateway(ctx context.Context, s settings, at string, what examined) (
 		Platform: provider.Platform{OS: runtime.GOOS, Arch: runtime.GOARCH},
 	}
 	if len(x.Guesses) == 0 {
-		x.Guesses = []provider.Address{provider.MustParsePattern("*/*/*").Example()}
+		x.Guesses = []provider.Address{provider.MustParseAddress("registry.opentofu.org/hashicorp/null")}
 	}
 	host, err := urlHost(at)
 	m, isModule := what.of.(module.Address)

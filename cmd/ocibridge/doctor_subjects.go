@@ -19,10 +19,10 @@ import (
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/registries/registry"
-	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/templates"
 )
 
 const (
@@ -57,52 +57,48 @@ func (f *doctorFlags) examineRegistry(ctx context.Context, s settings, back *reg
 	return reports, nil
 }
 
-// examineRepositories examines repositories of providers and of modules. If only is set, it
-// leaves out other registries.
-func (f *doctorFlags) examineRepositories(ctx context.Context, s settings, back *registry.Repositories, only ociaddr.Registry) []*doctor.Report {
-	providers, modules := s.configured(), []module.Address(nil)
-	examinesProviders, examinesModules := true, true
+// examineRepositories examines repositories of all kinds. If only is set, it leaves out other registries.
+func (f *doctorFlags) examineRepositories(ctx context.Context, s settings, back *registry.Repositories, only ociaddr.Registry) (reports []*doctor.Report) {
+	configured := map[subject.Kind][]subject.Address{subject.Provider: subject.List(s.configured())}
+	kinds := subject.Kinds
 	if back.Embedded != nil {
-		modules = storedModule(ctx, back)
-		examinesModules = len(modules) > 0
-		examinesProviders = !examinesModules || len(providers) > 0 || storesProviders(ctx, back)
+		kinds = storedKinds(ctx, back, configured)
 	}
-	var reports []*doctor.Report
-	if examinesProviders {
-		reports = examineTemplates(back.Templates, "provider", providers, only, func(a provider.Address) (*doctor.Report, error) {
-			return f.examineRepository(ctx, back, a)
-		})
-	}
-	if examinesModules {
-		reports = append(reports, examineTemplates(back.ModuleTemplates, "module", modules, only, func(a module.Address) (*doctor.Report, error) {
-			return f.examineRepository(ctx, back, a)
-		})...)
+	for _, kind := range kinds {
+		reports = append(reports, f.examineTemplates(ctx, back, kind, configured[kind], only)...)
 	}
 	return reports
 }
 
-// storedModule returns one module of the embedded registry. It returns none if there is none, or if the registry cannot
-// be listed. Then the examination of a provider says why.
-func storedModule(ctx context.Context, back *registry.Repositories) []module.Address {
-	found, _, _ := back.Modules(ctx)
-	return found[:min(len(found), 1)]
+// storedKinds returns the kinds that are configured, or that the embedded registry has. It returns providers if there are none,
+// or if the registry cannot be listed: the examination of a provider then says why. Except for providers, it adds a stored
+// address of each kind to configured.
+func storedKinds(ctx context.Context, back *registry.Repositories, configured map[subject.Kind][]subject.Address) (out []subject.Kind) {
+	for _, kind := range subject.Kinds {
+		found, unlisted, err := back.All(ctx, kind)
+		failed := kind == subject.Provider && (len(unlisted) > 0 || err != nil)
+		if len(found)+len(configured[kind]) > 0 || failed {
+			out = append(out, kind)
+		}
+		if kind != subject.Provider {
+			configured[kind] = found[:min(len(found), 1)]
+		}
+	}
+	if len(out) == 0 {
+		return []subject.Kind{subject.Provider}
+	}
+	return out
 }
 
-// storesProviders reports whether the embedded registry has a provider.
-func storesProviders(ctx context.Context, back *registry.Repositories) bool {
-	found, unlisted, err := back.Providers(ctx)
-	return len(found)+len(unlisted) > 0 || err != nil
-}
-
-// examineTemplates examines one repository of each template and of each project, and then those
+// examineTemplates examines one repository of each template of a kind and of each project, and then those
 // of other configured addresses. If only is set, it leaves out other registries.
-func examineTemplates[S templateSet[A, T], A address, T template[A]](set S, kind string, configured []A, only ociaddr.Registry, examine func(A) (*doctor.Report, error)) []*doctor.Report {
-	selected, shadowed := repositoriesToExamine(set, configured, only)
+func (f *doctorFlags) examineTemplates(ctx context.Context, back *registry.Repositories, kind subject.Kind, configured []subject.Address, only ociaddr.Registry) []*doctor.Report {
+	selected, shadowed := repositoriesToExamine(back.Templates.Of(kind), configured, only)
 	selected, rest := cut(selected)
 	var all []func() *doctor.Report
 	for _, a := range selected {
 		all = append(all, func() *doctor.Report {
-			r, err := examine(a)
+			r, err := f.examineRepository(ctx, back, a)
 			if err != nil {
 				return doctor.NoRepository(a, err)
 			}
@@ -112,41 +108,19 @@ func examineTemplates[S templateSet[A, T], A address, T template[A]](set S, kind
 	reports := examineEach(all)
 	if only == "" {
 		for _, t := range shadowed {
-			reports = append(reports, doctor.Shadowed(kind, t.Source()))
+			reports = append(reports, doctor.Shadowed(string(kind), t.Source()))
 		}
 	}
 	return appendRest(reports, "repository", kind, rest)
 }
 
-// address is the address of a provider or of a module.
-type address interface {
-	comparable
-	subject.Address
-}
-
-// template is a template for addresses of one kind.
-type template[A address] interface {
-	comparable
-	Repository(A) (ociaddr.Repository, error)
-	Source() string
-}
-
-// templateSet is the ordered templates for addresses of one kind.
-type templateSet[A address, T template[A]] interface {
-	~[]T
-	For(A) (T, error)
-	Repository(A) (ociaddr.Repository, error)
-	Example(T) A
-}
-
 // repositoriesToExamine returns addresses with different repositories. The first ones cover every template and every
 // project, which is the first part of a repository's name. A template without a configured address has an example.
 // shadowed are the templates that no address uses, because other templates precede them.
-func repositoriesToExamine[S templateSet[A, T], A address, T template[A]](set S, configured []A, only ociaddr.Registry) (selected []A, shadowed []T) {
-	var none A
+func repositoriesToExamine(set templates.Set, configured []subject.Address, only ociaddr.Registry) (selected []subject.Address, shadowed []*templates.Template) {
 	examples := slices.Clone(configured)
 	for _, t := range set {
-		uses := func(a A) bool {
+		uses := func(a subject.Address) bool {
 			first, err := set.For(a)
 			if err == nil {
 				_, err = first.Repository(a)
@@ -156,20 +130,20 @@ func repositoriesToExamine[S templateSet[A, T], A address, T template[A]](set S,
 		if slices.ContainsFunc(configured, uses) {
 			continue
 		}
-		if e := set.Example(t); e == none {
+		if e := set.Example(t); e == nil {
 			shadowed = append(shadowed, t)
 		} else {
 			examples = append(examples, e)
 		}
 	}
 	type project struct {
-		template T
+		template *templates.Template
 		registry ociaddr.Registry
 		name     string
 	}
 	projects := map[project]bool{}
 	seen := map[ociaddr.Repository]bool{}
-	var others []A
+	var others []subject.Address
 	for _, a := range examples {
 		repo, err := set.Repository(a)
 		if err != nil {
@@ -217,11 +191,11 @@ func (f *doctorFlags) examineOrigins(ctx context.Context, s settings, of func(co
 	for _, x := range selected {
 		all = append(all, func() *doctor.Report { return x.Examine(ctx) })
 	}
-	var left []provider.Address
+	var left []subject.Address
 	for _, x := range rest {
 		left = append(left, x.Provider)
 	}
-	return appendRest(examineEach(all), "origin", "provider", left)
+	return appendRest(examineEach(all), "origin", subject.Provider, left)
 }
 
 // examineOriginOf examines the origin of the provider that the user has named. published is the origin of its newest
@@ -302,9 +276,8 @@ func cut[T any](all []T) (selected, rest []T) {
 	return all[:n], all[n:]
 }
 
-// appendRest adds a report that names the addresses that were left out. kind is provider or
-// module.
-func appendRest[A address](reports []*doctor.Report, check, kind string, rest []A) []*doctor.Report {
+// appendRest adds a report that names the addresses of one kind that were left out.
+func appendRest(reports []*doctor.Report, check string, kind subject.Kind, rest []subject.Address) []*doctor.Report {
 	if len(rest) == 0 {
 		return reports
 	}
@@ -312,5 +285,5 @@ func appendRest[A address](reports []*doctor.Report, check, kind string, rest []
 	for _, a := range rest {
 		names = append(names, a.String())
 	}
-	return append(reports, doctor.NotExamined(check, names, "ocibridge doctor "+strings.ToUpper(kind)+" examines one of them"))
+	return append(reports, doctor.NotExamined(check, names, "ocibridge doctor "+strings.ToUpper(string(kind))+" examines one of them"))
 }

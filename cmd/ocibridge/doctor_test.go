@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/ocibridge/ocibridge/internal/app/doctor"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/templates"
@@ -46,7 +47,7 @@ func TestRepositoriesToExamine(t *testing.T) {
 		"and is in no one registry": {[]string{"c.example:8443/z/one"}, "one.example", []string{"a.example/acme/null", example}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var configured []provider.Address
+			var configured []subject.Address
 			for _, s := range tc.configured {
 				configured = append(configured, provider.MustParseAddress(s))
 			}

@@ -154,7 +154,7 @@ func (f *execFlags) run(cmd *cobra.Command, args []string) error {
 	}
 	for _, m := range result.MissingModules {
 		in := "the embedded registry"
-		if repo, err := o.Settings.Repositories.ModuleTemplates.Repository(m); err == nil {
+		if repo, err := o.Settings.Repositories.Templates.Repository(m); err == nil {
 			in = repo.String()
 		}
 		printError(stderr, fmt.Sprintf("%s has no version of the module %s", in, m),
@@ -226,10 +226,8 @@ func (f *execFlags) options(cmd *cobra.Command, args []string) (run.Options, err
 // reportMissing prints what the gateway does not have, and how to add it.
 func reportMissing(cmd *cobra.Command, stderr io.Writer, o run.Options, m run.Missing) {
 	in := "the embedded registry"
-	if set := o.Settings.Repositories.Templates; len(set) > 0 {
-		if repo, err := set.Repository(m.Provider); err == nil {
-			in = repo.String()
-		}
+	if repo, err := o.Settings.Repositories.Templates.Repository(m.Provider); err == nil {
+		in = repo.String()
 	}
 	what, add := describeMissing(m)
 	text, help := fmt.Sprintf("%s has no signed %s", in, what), add

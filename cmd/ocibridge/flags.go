@@ -19,6 +19,7 @@ import (
 	"github.com/ocibridge/ocibridge/auth/login"
 	"github.com/ocibridge/ocibridge/internal/app/config"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 )
 
 // noArgs returns a usage error if a command has arguments.
@@ -151,6 +152,7 @@ func (f *connectionFlags) register(cmd *cobra.Command) {
 type registryFlags struct {
 	connectionFlags
 	template string
+	kind     subject.Kind // what --template is for, if the arguments do not decide it
 	// ignoresVariables is set if the user names a place, as in copy: the variables about templates then do not count.
 	ignoresVariables bool
 	include          []string
@@ -162,15 +164,17 @@ type registryFlags struct {
 
 func (f *registryFlags) register(cmd *cobra.Command) {
 	f.connectionFlags.register(cmd)
-	f.registerPlace(cmd, "", "repository `template`, such as ghcr.io/acme/providers/${hostname}/${namespace}/${type} (default: the oci_mirror blocks of ocibridge.hcl, else of the CLI configuration, else the embedded registry)")
+	f.registerPlace(cmd, subject.Provider, "repository `template`, such as ghcr.io/acme/providers/${hostname}/${namespace}/${type} (default: the oci_mirror blocks of ocibridge.hcl, else of the CLI configuration, else the embedded registry)")
 	flags := cmd.Flags()
 	flags.StringArrayVar(&f.include, "include", nil, "provider `pattern` that --template is for, such as registry.opentofu.org/hashicorp/* (repeatable)")
 	flags.StringArrayVar(&f.exclude, "exclude", nil, "provider `pattern` that --template is not for (repeatable)")
 }
 
-// registerPlace adds the flags that name a place in a registry. template is the usage text of
+// registerPlace adds the flags that name a place in a registry for one kind. template is the usage text of
 // --template.
-func (f *registryFlags) registerPlace(cmd *cobra.Command, variable, template string) {
+func (f *registryFlags) registerPlace(cmd *cobra.Command, kind subject.Kind, template string) {
+	f.kind = kind
+	variable := templateVariables[kind]
 	cmd.Flags().Var(&givenText{text: &f.template, help: fmt.Sprintf(emptyTemplateHelp, cmp.Or(variable, variablePrefix+"TEMPLATE")), variable: variable}, "template", template)
 	cmd.Flags().StringVar(&f.data, "data", "", "`folder` of the embedded registry (default "+defaultDataFolderText()+")")
 	cmd.MarkFlagDirname("data")
@@ -328,9 +332,9 @@ func variableValue(f *pflag.Flag) (value string, given bool) {
 // variablePrefix is the prefix of the environment variables that set flags.
 const variablePrefix = "OCIBRIDGE_"
 
-// moduleTemplateVariable is the variable of --template in the commands about modules. A
-// template of providers does not suit modules, and users have both at once.
-const moduleTemplateVariable = variablePrefix + "MODULE_TEMPLATE"
+// templateVariables are the variables of --template in the commands about one kind. A
+// template of providers, in OCIBRIDGE_TEMPLATE, does not suit modules, and users have both at once.
+var templateVariables = map[subject.Kind]string{subject.Module: variablePrefix + "MODULE_TEMPLATE"}
 
 // variableOf returns the name of the environment variable that sets a flag. It returns "" for
 // --help and --version, because they are not settings.

@@ -118,15 +118,8 @@ func (f *gcFlags) collect(ctx context.Context, s settings, c *collection, stderr
 	if err != nil {
 		return err
 	}
-	elsewhere := ""
-	switch {
-	case len(o.Templates) > 0:
-		elsewhere = o.Templates[0].Source()
-	case len(o.ModuleTemplates) > 0:
-		elsewhere = o.ModuleTemplates[0].Source()
-	}
-	if elsewhere != "" {
-		return hint.New("gc is for the embedded registry, and the configured repositories are in another registry: "+elsewhere,
+	if len(o.Templates) > 0 {
+		return hint.New("gc is for the embedded registry, and the configured repositories are in another registry: "+o.Templates[0].Source(),
 			"that registry collects its garbage itself, as its operator has scheduled it; for the embedded registry, leave out --template and the oci_mirror and module_mirror blocks")
 	}
 	if !embedded.IsDataFolder(o.DataFolder) {

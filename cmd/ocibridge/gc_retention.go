@@ -104,8 +104,8 @@ func (c *collection) print(w io.Writer, dryRun, always bool) {
 func expiredVersion(back *registry.Repositories, e embedded.Expired) (provider.Address, provider.Version, error) {
 	repo := ociaddr.Repository{Registry: embedded.Host, Name: e.Repository}
 	v, ok := e.Tag.Version()
-	for _, t := range back.Templates {
-		for _, a := range t.Providers(repo) {
+	for _, t := range back.Templates.Of(subject.Provider) {
+		for _, a := range subject.Of[provider.Address](t.Addresses(repo)) {
 			if ok {
 				return a, v, nil
 			}

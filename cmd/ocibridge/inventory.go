@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"log/slog"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -15,7 +14,6 @@ import (
 	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/registries/inventory"
 	"github.com/ocibridge/ocibridge/internal/registries/query"
-	"github.com/ocibridge/ocibridge/internal/registries/registry"
 	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/provider"
 )
@@ -38,11 +36,16 @@ func (f *readerFlags) registerFrom(cmd *cobra.Command) {
 	cmd.RegisterFlagCompletionFunc("from", cobra.FixedCompletions([]cobra.Completion{"oci-archive:", "oci:"}, cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveNoSpace))
 }
 
+// address is the address of a provider or of a module.
+type address interface {
+	comparable
+	subject.Address
+}
+
 // reads is what the commands that read providers, or modules, need.
 type reads[A address] struct {
 	query.Form[A]
 	kind       inventory.Kind[A]
-	open       func(*registryFlags, settings, []A, *slog.Logger) (*registry.Repositories, error)
 	configured func(settings) []A
 	// next returns the hint if the report has no version, or "".
 	next func(*inventory.Report[A], []query.Query[A], settings) string
@@ -54,13 +57,13 @@ type reads[A address] struct {
 
 var (
 	readsProviders = &reads[provider.Address]{
-		query.Providers, inventory.Providers, (*registryFlags).open, settings.configured, nextProvider,
+		query.Providers, inventory.Providers, settings.configured, nextProvider,
 		[]string{"PLATFORMS", "SIZE", "SIGNATURE"}, func(v *inventory.VersionReport) []string {
 			return []string{joined(v.Platforms, " "), size(v.Size), v.Signature.Text(true)}
 		}, 1,
 	}
 	readsModules = &reads[module.Address]{
-		query.Modules, inventory.Modules, (*registryFlags).openForModules, func(settings) []module.Address { return nil }, nextModule,
+		query.Modules, inventory.Modules, func(settings) []module.Address { return nil }, nextModule,
 		[]string{"SIZE", "H1", "COMMIT"}, func(v *inventory.VersionReport) []string {
 			return []string{size(v.Size), cmp.Or(v.H1.String(), "-"), cmp.Or(hint.OneLine(v.Revision), "-")}
 		}, 2,
@@ -71,7 +74,7 @@ var (
 // the function that it returns.
 func (k *reads[A]) inventory(ctx context.Context, f *readerFlags, s settings, queries []query.Query[A], stderr io.Writer) (*inventory.Inventory[A], func() error, error) {
 	if f.from == "" {
-		back, err := k.open(&f.registryFlags, s, query.Addresses(queries), f.log.open(stderr))
+		back, err := f.open(s, subject.List(query.Addresses(queries)), f.log.open(stderr))
 		if err != nil {
 			return nil, nil, err
 		}

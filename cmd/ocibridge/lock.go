@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/clients/lock"
 	"github.com/ocibridge/ocibridge/internal/registries/inventory"
 	"github.com/ocibridge/ocibridge/provider"
@@ -144,7 +145,7 @@ func (f *lockFlags) lock(ctx context.Context, s settings, o lock.Options, dirs [
 			addresses = append(addresses, e.Address)
 		}
 	}
-	back, err := f.open(s, addresses, f.log.open(stderr))
+	back, err := f.open(s, subject.List(addresses), f.log.open(stderr))
 	if err != nil {
 		return nil, err
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/app/transfer"
 	"github.com/ocibridge/ocibridge/internal/base/document"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/origins/modulezip"
 	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/provider"
@@ -149,7 +150,7 @@ func checkOwnPort(publicURL string, a module.Address) error {
 
 // push packs the folder and stores it.
 func (f *modulePushFlags) push(ctx context.Context, s settings, p *modulePushPlan, stdout, stderr io.Writer) ([]modulePushed, error) {
-	repos, err := f.openForModule(s, p.module, f.log.open(stderr))
+	repos, err := f.open(s, []subject.Address{p.module}, f.log.open(stderr))
 	if err != nil {
 		return nil, err
 	}

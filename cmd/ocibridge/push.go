@@ -203,7 +203,7 @@ func (f *pushFlags) push(ctx context.Context, s settings, p *pushPlan, stdout, s
 	}
 	defer src.Close()
 	providers := src.Providers
-	back, err := f.open(s, providers, f.log.open(stderr))
+	back, err := f.open(s, subject.List(providers), f.log.open(stderr))
 	if err != nil {
 		return run, err
 	}

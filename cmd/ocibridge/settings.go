@@ -21,6 +21,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/app/config"
 	"github.com/ocibridge/ocibridge/internal/base/files"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/clients/cliconfig"
 	"github.com/ocibridge/ocibridge/internal/origins/originclient"
 	"github.com/ocibridge/ocibridge/internal/registries/embedded"
@@ -82,31 +83,35 @@ func policyBy(rules trust.Rules, allowUnsigned bool) func(provider.Address) trus
 	}
 }
 
-// templateSet returns the templates of the first source that has templates. The sources are
-// the flags, the configuration file and the CLI configuration, in this order. Without
-// --include, the template in --template applies only to the given providers. If no providers
-// are given, it applies to all providers.
-func (f *registryFlags) templateSet(s settings, providers []provider.Address) (templates.Set, error) {
-	if f.template != "" {
-		if err := checkTemplate(f.template); err != nil {
+// templatesOf returns the templates of one kind, from the first source that has any. The sources are
+// the given text, the configuration file and, for providers, the CLI configuration, in this order. Without
+// --include, the text applies only to the given addresses. If there are none, it applies to all.
+func (f *registryFlags) templatesOf(s settings, kind subject.Kind, text string, of []subject.Address) (templates.Set, error) {
+	var include, exclude []string
+	if kind == subject.Provider {
+		include, exclude = f.include, f.exclude
+	}
+	if text != "" {
+		if err := checkTemplate(text); err != nil {
 			return nil, err
 		}
-		sel, err := selector(provider.ParsePattern, f.include, f.exclude)
+		patterns, err := selector(provider.ParsePattern, include, exclude)
 		if err != nil {
 			return nil, usage(err)
 		}
-		if len(f.include) == 0 {
-			for _, a := range providers {
-				sel.Include = append(sel.Include, provider.PatternFor(a))
+		sel := patterns.Any()
+		if len(include) == 0 {
+			for _, a := range of {
+				sel.Include = append(sel.Include, a.Pattern())
 			}
 		}
-		t, err := templates.Parse(f.template, sel)
+		t, err := templates.New(kind, text, sel)
 		return templates.Set{t}, usage(err)
 	}
-	if len(f.include)+len(f.exclude) > 0 {
+	if len(include)+len(exclude) > 0 {
 		return nil, usage(hint.New("--include and --exclude go with --template", "give --template, or write them into the oci_mirror block"))
 	}
-	if set := s.file.Templates(); len(set) > 0 {
+	if set := s.file.Templates().Of(kind); len(set) > 0 || kind != subject.Provider {
 		return set, nil
 	}
 	var set templates.Set
@@ -151,8 +156,8 @@ func selector(parse func(string) (provider.Pattern, error), include, exclude []s
 }
 
 // open opens the configured repositories. The caller must close them.
-func (f *registryFlags) open(s settings, providers []provider.Address, log *slog.Logger) (*registry.Repositories, error) {
-	o, err := f.repositories(s, providers)
+func (f *registryFlags) open(s settings, of []subject.Address, log *slog.Logger) (*registry.Repositories, error) {
+	o, err := f.repositories(s, of)
 	if err != nil {
 		return nil, err
 	}
@@ -160,17 +165,30 @@ func (f *registryFlags) open(s settings, providers []provider.Address, log *slog
 	return registry.Open(o)
 }
 
-// repositories returns the options that open the configured repositories.
-func (f *registryFlags) repositories(s settings, providers []provider.Address) (registry.Options, error) {
-	set, err := f.templateSet(s, providers)
+// repositories returns the options that open the configured repositories. --template applies only to the given
+// addresses, or to all of the command's kind if none are given.
+func (f *registryFlags) repositories(s settings, of []subject.Address) (registry.Options, error) {
 	o := f.options(s)
-	o.Templates = set
-	return o, err
+	for _, kind := range subject.Kinds {
+		text := f.template
+		if kind != f.kind {
+			if f.kind != subject.Provider && text != "" {
+				continue // the command is about one kind alone
+			}
+			text = ""
+		}
+		set, err := f.templatesOf(s, kind, text, of)
+		if err != nil {
+			return o, err
+		}
+		o.Templates = append(o.Templates, set...)
+	}
+	return o, nil
 }
 
-// options returns the options that open repositories, without templates of providers.
+// options returns the options that open repositories, without templates.
 func (f *registryFlags) options(s settings) registry.Options {
-	o := registry.Options{ModuleTemplates: s.file.ModuleTemplates(), Auth: s.authOptions(), DataFolder: f.dataFolder(), Reads: f.reads}
+	o := registry.Options{Auth: s.authOptions(), DataFolder: f.dataFolder(), Reads: f.reads}
 	o.Auth.Wire.PlainHTTP = f.plainHTTP
 	return o
 }

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/ocibridge/ocibridge/internal/app/config"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/clients/cliconfig"
 )
 
@@ -23,7 +24,7 @@ func TestWhatServePrintsMeansTheEmbeddedRegistry(t *testing.T) {
 		"another repository": {template: "localhost:8443/providers" + parts},
 	} {
 		s := settings{file: &config.Config{Gateway: config.Gateway{Listen: tc.file}}, cli: &cliconfig.Config{OCIMirrors: []cliconfig.OCIMirror{{Template: tc.template}}}}
-		set, err := (&registryFlags{running: tc.running}).templateSet(s, nil)
+		set, err := (&registryFlags{running: tc.running}).templatesOf(s, subject.Provider, "", nil)
 		if err != nil || (len(set) == 0) != tc.own {
 			t.Errorf("%s: %v, %v", name, set, err)
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/app/transfer"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 	"github.com/ocibridge/ocibridge/internal/base/privatefolder"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/registries/query"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
@@ -151,7 +152,7 @@ func (f *syncFlags) sync(ctx context.Context, s settings, queries []query.Query[
 		return err
 	}
 	log := f.log.open(stderr)
-	back, err := f.open(s, s.configured(), log)
+	back, err := f.open(s, subject.List(s.configured()), log)
 	if err != nil {
 		return err
 	}

@@ -400,7 +400,7 @@ func TestWhatIsInUseStaysOnDisk(t *testing.T) {
 func TestNewRulesApplyToSavedAnswers(t *testing.T) {
 	onDisk(t, t.TempDir(), nil, func(k *kept) {
 		k.want("[1.0.0]", true, "[1 get 1 list]")
-		k.options.Deny = []catalog.Deny{{Pattern: provider.PatternFor(widget)}}
+		k.options.Deny = []catalog.Deny{{Pattern: widget.Pattern()}}
 		k.restart()
 		k.want("[]", false, "[]")
 		k.options.Deny = nil

@@ -75,7 +75,7 @@ func TestModule(t *testing.T) {
 	b.pushModule(net, "1.1.0", "1.1.0", "")
 	bad, err := provider.ParseConstraint("1.1.0")
 	b.must(err)
-	b.catalog.Deny = []catalog.Deny{{Pattern: module.PatternFor(net), Versions: bad, Reason: "it <b>leaks</b>"}}
+	b.catalog.Deny = []catalog.Deny{{Pattern: net.Pattern(), Versions: bad, Reason: "it <b>leaks</b>"}}
 	c := b.serve(nil)
 	a := c.want(netPage, 200, net.String()+" 1.2.0 module newest",
 		"module &#34;net&#34; { source = &#34;"+net.String()+"&#34; version = &#34;~&gt; 1.2&#34; }", "a host block for that name",

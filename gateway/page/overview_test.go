@@ -29,7 +29,7 @@ func TestOverviews(t *testing.T) {
 	b.offer(offered, "1.0.0", b.signer)
 	denied, err := provider.ParseConstraint("1.24.0")
 	b.must(err)
-	b.catalog.Deny = []catalog.Deny{{Pattern: provider.PatternFor(gauge), Versions: denied}}
+	b.catalog.Deny = []catalog.Deny{{Pattern: gauge.Pattern(), Versions: denied}}
 	b.catalog.TagTTL = time.Hour
 	b.options.Configured = []provider.Address{widget, gauge, offered, provider.MustParseAddress("elsewhere.example/acme/none")}
 	c := b.serve(nil)

@@ -99,7 +99,7 @@ func TestVersionsAreListedNewestFirst(t *testing.T) {
 	b.index(widget, "2.0.0-beta.1", artifact.Version{})
 	denied, err := provider.ParseConstraint("1.20.0")
 	b.must(err)
-	b.catalog.Deny = []catalog.Deny{{Pattern: provider.PatternFor(widget), Versions: denied, Reason: "it <b>leaks</b>"}}
+	b.catalog.Deny = []catalog.Deny{{Pattern: widget.Pattern(), Versions: denied, Reason: "it <b>leaks</b>"}}
 	c := b.serve(nil)
 	a := c.want(widgetPage, 200, "1.21.0 newest", "Versions 23", "Page 1 of 2", "1.20.0 denied it &lt;b&gt;leaks&lt;/b&gt;")
 	order := []string{"2.0.0-beta.1", "1.21.0", "1.19.0", "1.10.0", "1.9.0"}

@@ -35,7 +35,7 @@ func (b *bench) pulls() {
 	b.must(err)
 	b.t.Cleanup(func() { p.Close() })
 	b.catalog.Origin = p
-	b.options.Pulls = scope.Selector.Selects
+	b.options.Pulls = func(a provider.Address) bool { return scope.Selector.Selects(a) }
 }
 
 // TestPullThroughOnPages shows that the page distinguishes stored versions from versions that the

@@ -12,6 +12,7 @@ import (
 	"github.com/ocibridge/ocibridge/gateway"
 	"github.com/ocibridge/ocibridge/internal/app/config"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
@@ -121,7 +122,7 @@ func (s *Setup) ModuleHosts() []svchost.Hostname {
 	for _, m := range s.Modules {
 		include := m.Include
 		if len(include) == 0 {
-			include = []module.Pattern{module.MustParsePattern("*/*/*/*")}
+			include = []subject.Pattern{module.MustParsePattern("*/*/*/*")}
 		}
 		for _, pattern := range include {
 			switch host, named := pattern.ServiceHost(); {

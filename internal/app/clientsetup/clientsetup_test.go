@@ -12,6 +12,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/app/clientsetup"
 	"github.com/ocibridge/ocibridge/internal/app/config"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/module"
 )
 
@@ -30,7 +31,7 @@ func TestGatewayURL(t *testing.T) {
 
 // TestModuleHost shows that no host block hides the other modules of a public registry.
 func TestModuleHost(t *testing.T) {
-	named := config.ModuleText{Include: []module.Pattern{module.MustParsePattern("registry.terraform.io/acme/*/*")}}
+	named := config.ModuleText{Include: []subject.Pattern{module.MustParsePattern("registry.terraform.io/acme/*/*")}}
 	for _, tt := range []struct {
 		host    svchost.Hostname
 		modules []config.ModuleText

@@ -38,6 +38,9 @@ func (d *decoder) config(f *fileBlock) *Config {
 	c := &Config{Jobs: f.Jobs}
 	c.templates, c.mirrors = d.mirrors(f)
 	c.modules = d.moduleMirrors(f.ModuleMirrors)
+	for _, m := range c.modules {
+		c.templates = append(c.templates, m.Template)
+	}
 	c.Logins = d.logins(f.Credentials)
 	c.Defaults = d.defaults(f.Defaults)
 	c.registries = d.registries(f.Registries)
@@ -119,7 +122,7 @@ func (d *decoder) moduleMirrors(blocks []moduleMirrorBlock) (out []ModuleMirror)
 		if m.Template == "" {
 			continue // another diagnostic reports the missing or invalid template
 		}
-		t, err := templates.ParseModule(m.Template, module.Selector{Include: m.Include, Exclude: m.Exclude})
+		t, err := templates.Parse(m.Template, module.Selector{Include: m.Include, Exclude: m.Exclude})
 		if err != nil {
 			d.errorf(b.at("repository_template"), "repository_template", err)
 			continue

@@ -24,10 +24,10 @@ import (
 
 	"github.com/ocibridge/ocibridge/auth/login"
 	"github.com/ocibridge/ocibridge/auth/wire"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/origins/pull"
 	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
-	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/templates"
 	"github.com/ocibridge/ocibridge/trust"
 )
@@ -61,20 +61,19 @@ type Config struct {
 	// write these keys if a field contained the settings.
 	registries func() map[ociaddr.Registry]wire.Settings
 
-	templates templates.Set
-	mirrors   []MirrorText // the oci_mirror blocks that define templates
+	templates templates.Set // of the oci_mirror blocks, and then of the module_mirror blocks
+	mirrors   []MirrorText  // the oci_mirror blocks that define templates
 	modules   []ModuleMirror
 	tree      *block
 	files     []fileArgument
 }
 
-// Templates returns the templates of the oci_mirror blocks in the order of the file. For
-// each provider, the first template that includes it applies.
+// Templates returns the templates of the oci_mirror and module_mirror blocks. Those of one kind are in the order of the file.
 func (c *Config) Templates() templates.Set { return c.templates }
 
 // ModuleMirror is a module_mirror block.
 type ModuleMirror struct {
-	Template *templates.ModuleTemplate
+	Template *templates.Template
 	// FallThrough means that the gateway redirects clients to the origin of a module whose
 	// requested version the registry lacks.
 	FallThrough bool
@@ -84,8 +83,11 @@ type ModuleMirror struct {
 
 // NamesHosts is like [PullThrough.NamesHosts], for the include patterns of the block.
 func (m ModuleMirror) NamesHosts() bool {
-	include := m.Template.Selector().Include
-	return len(include) > 0 && !slices.ContainsFunc(include, func(p module.Pattern) bool {
+	return namesHosts(m.Template.Selector())
+}
+
+func namesHosts[P subject.Pattern](s subject.SelectorOf[P]) bool {
+	return len(s.Include) > 0 && !slices.ContainsFunc(s.Include, func(p P) bool {
 		_, named := p.ServiceHost()
 		return !named
 	})
@@ -93,23 +95,6 @@ func (m ModuleMirror) NamesHosts() bool {
 
 // ModuleMirrors returns the module_mirror blocks in the order of the file.
 func (c *Config) ModuleMirrors() []ModuleMirror { return c.modules }
-
-// ModuleTemplates returns the templates of the module_mirror blocks in the order of the file.
-// For each module, the first template that includes it applies.
-func (c *Config) ModuleTemplates() templates.ModuleSet {
-	var set templates.ModuleSet
-	for _, m := range c.modules {
-		set = append(set, m.Template)
-	}
-	return set
-}
-
-// WithoutModuleMirrors returns a copy of the configuration without its module_mirror blocks.
-func (c *Config) WithoutModuleMirrors() *Config {
-	out := *c
-	out.modules = nil
-	return &out
-}
 
 // ModuleMirror returns the module_mirror block that applies to a module, or else the zero value.
 func (c *Config) ModuleMirror(a module.Address) ModuleMirror {
@@ -123,7 +108,7 @@ func (c *Config) ModuleMirror(a module.Address) ModuleMirror {
 
 // namesRepositories reports whether the file names repositories. Otherwise, the registry is embedded, unless the
 // CLI configuration or a flag names repositories.
-func (c *Config) namesRepositories() bool { return len(c.templates)+len(c.modules) > 0 }
+func (c *Config) namesRepositories() bool { return len(c.templates) > 0 }
 
 // RegistrySettings returns the settings of the registry blocks for [auth.Options].
 func (c *Config) RegistrySettings() map[ociaddr.Registry]wire.Settings {
@@ -144,8 +129,5 @@ type PullThrough struct {
 // NamesHosts reports whether there is at least one include pattern, and every include
 // pattern names a host. The patterns are then an allow list of hosts.
 func (p *PullThrough) NamesHosts() bool {
-	return len(p.Selector.Include) > 0 && !slices.ContainsFunc(p.Selector.Include, func(p provider.Pattern) bool {
-		_, named := p.ServiceHost()
-		return !named
-	})
+	return namesHosts(p.Selector)
 }

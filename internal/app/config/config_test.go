@@ -362,13 +362,13 @@ gateway {
 	s := c.RegistrySettings()["Harbor.example:8443"]
 	for name, check := range map[string]bool{
 		"data":        strings.Contains(string(c.Effective(Surroundings{}).HCL()), "data = \""+testDir+"/data\""),
-		"templates":   len(c.Templates()) == 1 && c.mirrors[0].Source == testFile+":3",
+		"templates":   len(c.Templates().Of(subject.Provider)) == 1 && c.mirrors[0].Source == testFile+":3",
 		"registry":    s.ClientCert != nil && string(s.CAs) == string(ca.CertPEM()) && s.RequestsPerSecond == 0.5 && s.MaxConcurrent == 3 && s.Timeout.String() == "1m30s" && s.Origin == testFile+":16",
 		"redirect":    s.RedirectsBlobs,
 		"fingerprint": c.Trust[0].Policy.Keys[0] == "C874011F0AB405110D02105534365D9472D7468F",
 		"mirror URL":  c.Providers[0].From == Source{MirrorURL: "https://mirror.example/a/"} && c.Providers[0].Latest == 2,
 		"folder":      c.Providers[1].From == Source{Folder: testDir + "/../mirror"} && c.Providers[1].Cooldown.Hours() == 168,
-		"modules": len(c.ModuleTemplates()) == 2 && c.ModuleMirrors()[0].FallThrough && !c.ModuleMirrors()[1].FallThrough && !c.ModuleMirrors()[0].Direct && c.ModuleMirrors()[1].Direct &&
+		"modules": len(c.Templates().Of(subject.Module)) == 2 && c.ModuleMirrors()[0].FallThrough && !c.ModuleMirrors()[1].FallThrough && !c.ModuleMirrors()[0].Direct && c.ModuleMirrors()[1].Direct &&
 			c.ModuleMirror(module.MustParseAddress("registry.acme.example/acme/net/aws")).FallThrough && !c.ModuleMirror(module.MustParseAddress("registry.acme.example/acme/secret/aws")).FallThrough,
 		"pull":     c.PullThrough.Enabled && c.PullThrough.MaxSize == 1<<30 && c.PullThrough.MaxSpool == 2<<30,
 		"listen":   c.Gateway.Listen == "[::1]:0",

@@ -16,8 +16,8 @@ import (
 
 	"github.com/ocibridge/ocibridge/auth/login"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/clients/cliconfig"
-	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/templates"
 )
@@ -131,7 +131,7 @@ func TextOf(t *templates.Template, source string) MirrorText {
 
 // ModuleText has the patterns of a module_mirror block.
 type ModuleText struct {
-	Include     []module.Pattern // empty for all modules
+	Include     []subject.Pattern // empty for all modules
 	FallThrough bool
 }
 

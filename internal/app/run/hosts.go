@@ -7,9 +7,8 @@ import (
 
 	"github.com/opentofu/svchost"
 
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/clients/lockfile"
-	"github.com/ocibridge/ocibridge/module"
-	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/templates"
 )
 
@@ -23,57 +22,21 @@ const (
 
 // hostRule says of which hosts a template selects providers or modules.
 type hostRule struct {
-	include, exclude []pattern
+	subject.Selector
 	// hasRepository reports whether the template gives an example of the host's providers or
 	// modules a repository.
-	hasRepository func(svchost.Hostname) bool
+	hasRepository func(host string) bool
 }
 
-// pattern is a pattern for providers or for modules.
-type pattern interface {
-	ServiceHost() (host svchost.Hostname, named bool)
-	Parts() int
-}
-
-// providerRules returns the rules for hosts of providers. Without templates of either kind,
-// there is one rule, for the embedded registry.
-func providerRules(set templates.Set, modules templates.ModuleSet) (rules []hostRule) {
-	if len(set)+len(modules) == 0 {
-		return []hostRule{{hasRepository: func(svchost.Hostname) bool { return false }}}
+// rulesOf returns the rules for hosts of one kind. Without any templates, there is one rule for providers, for the embedded registry.
+func rulesOf(kind subject.Kind, all templates.Set) (rules []hostRule) {
+	if len(all) == 0 && kind == subject.Provider {
+		return []hostRule{{hasRepository: func(string) bool { return false }}}
 	}
-	for _, t := range set {
-		s := t.Selector()
-		rules = append(rules, hostRule{patterns(s.Include), patterns(s.Exclude), func(host svchost.Hostname) bool {
-			a, err := provider.AddressFromURL(string(host), "example", "example")
-			if err == nil {
-				_, err = t.Repository(a)
-			}
-			return err == nil
-		}})
+	for _, t := range all.Of(kind) {
+		rules = append(rules, hostRule{t.Selector(), t.HasRepository})
 	}
 	return rules
-}
-
-// moduleRules returns the rules for hosts of modules.
-func moduleRules(set templates.ModuleSet) (rules []hostRule) {
-	for _, t := range set {
-		s := t.Selector()
-		rules = append(rules, hostRule{patterns(s.Include), patterns(s.Exclude), func(host svchost.Hostname) bool {
-			a, err := module.AddressFromURL(string(host), "example", "example", "example")
-			if err == nil {
-				_, err = t.Repository(a)
-			}
-			return err == nil
-		}})
-	}
-	return rules
-}
-
-func patterns[P pattern](list []P) (out []pattern) {
-	for _, p := range list {
-		out = append(out, p)
-	}
-	return out
 }
 
 // servedHosts returns the hosts that a rule selects, sorted. A host that an include pattern
@@ -82,7 +45,7 @@ func patterns[P pattern](list []P) (out []pattern) {
 func servedHosts(rules []hostRule, others []svchost.Hostname) []svchost.Hostname {
 	var out []svchost.Hostname
 	for _, r := range rules {
-		for _, p := range r.include {
+		for _, p := range r.Include {
 			if host, named := p.ServiceHost(); named && selectsHost(rules, host) {
 				out = append(out, host)
 			}
@@ -100,16 +63,16 @@ func servedHosts(rules []hostRule, others []svchost.Hostname) []svchost.Hostname
 // selectsHost reports whether a rule can select a provider or module of the host, and its
 // template gives it a repository.
 func selectsHost(rules []hostRule, host svchost.Hostname) bool {
-	matches := func(p pattern) bool {
+	matches := func(p subject.Pattern) bool {
 		in, named := p.ServiceHost()
 		return !named || in == host
 	}
-	whole := func(p pattern) bool {
+	whole := func(p subject.Pattern) bool {
 		_, named := p.ServiceHost()
 		return matches(p) && (!named || p.Parts() == 1)
 	}
 	return slices.ContainsFunc(rules, func(r hostRule) bool {
-		return !slices.ContainsFunc(r.exclude, whole) && (len(r.include) == 0 || slices.ContainsFunc(r.include, matches)) && (!hasPort(host) || r.hasRepository(host))
+		return !slices.ContainsFunc(r.Exclude, whole) && (len(r.Include) == 0 || slices.ContainsFunc(r.Include, matches)) && (!hasPort(host) || r.hasRepository(string(host)))
 	})
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/app/serve"
 	"github.com/ocibridge/ocibridge/internal/base/calls"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/clients/cliconfig"
 	"github.com/ocibridge/ocibridge/internal/registries/registry"
 	"github.com/ocibridge/ocibridge/module"
@@ -82,7 +83,7 @@ func TestServedHosts(t *testing.T) {
 		"in and out":                  {[]pair{{include: []string{"a.example/*/*"}, exclude: []string{"a.example/*/*"}}}, "[]"},
 		"nothing":                     {[]pair{{exclude: []string{"*/*/*"}}}, "[]"},
 	} {
-		if got := fmt.Sprint(servedHosts(providerRules(templateSet(t, tc.templates), nil), others)); got != tc.want {
+		if got := fmt.Sprint(servedHosts(rulesOf(subject.Provider, templateSet(t, tc.templates)), others)); got != tc.want {
 			t.Errorf("%s: %s, want %s", name, got, tc.want)
 		}
 	}
@@ -174,7 +175,7 @@ module "child" { source = "./child" }
 		if tc.exclude != "" {
 			sel.Exclude = []module.Pattern{module.MustParsePattern(tc.exclude)}
 		}
-		parsed, err := templates.ParseModule("ghcr.io/acme/${hostname}/${namespace}/${name}/${system}", sel)
+		parsed, err := templates.Parse("ghcr.io/acme/${hostname}/${namespace}/${name}/${system}", sel)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -182,7 +183,7 @@ module "child" { source = "./child" }
 		if tc.include == "" {
 			o.Hosts = []svchost.Hostname{"registry.named.example"}
 		}
-		o.Settings.Repositories = registry.Options{Templates: templateSet(t, tc.providers), ModuleTemplates: templates.ModuleSet{parsed}}
+		o.Settings.Repositories = registry.Options{Templates: append(templateSet(t, tc.providers), parsed)}
 		got, err := o.hosts()
 		if err != nil || fmt.Sprint(got.modules) != tc.want || (len(got.providers) > 0) != (tc.providers != nil) {
 			t.Errorf("%s: %+v, %v, want %s", name, got, err, tc.want)

@@ -29,6 +29,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 	"github.com/ocibridge/ocibridge/internal/base/outgoing"
 	"github.com/ocibridge/ocibridge/internal/base/privatefolder"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/clients/cliconfig"
 	"github.com/ocibridge/ocibridge/module"
 )
@@ -205,8 +206,8 @@ func (h *hosts) all() []svchost.Hostname {
 // host in o.Hosts. The embedded registry serves modules only for hosts of which it has modules:
 // for other hosts, clients keep their tokens for the host's own modules.
 func (o *Options) hosts() (*hosts, error) {
-	set, modules := o.Settings.Repositories.Templates, o.Settings.Repositories.ModuleTemplates
-	rules, ofModules := providerRules(set, modules), moduleRules(modules)
+	set := o.Settings.Repositories.Templates
+	rules, ofModules := rulesOf(subject.Provider, set), rulesOf(subject.Module, set)
 	for _, host := range o.Hosts {
 		if !selectsHost(rules, host) && !selectsHost(ofModules, host) {
 			help := "widen the include patterns"
@@ -219,7 +220,7 @@ func (o *Options) hosts() (*hosts, error) {
 	n, defaults := readNeeds(folderOf(o.Command[1:])), defaultHosts(o.Command[0])
 	out := &hosts{named: servedHosts(rules, slices.Concat(o.Hosts, n.hosts(defaults)))}
 	out.providers = servedHosts(rules, slices.Concat(publicHosts, out.named))
-	if len(set)+len(modules) > 0 {
+	if len(set) > 0 {
 		out.modules = servedHosts(ofModules, slices.Concat(publicHosts, o.Hosts, n.moduleHosts(defaults)))
 		return out, nil
 	}

@@ -69,7 +69,7 @@ func (s *site) store(ctx context.Context, a subject.Address) (catalog.Store, err
 // account returns the repository of a provider or a module, and the login that the gateway uses for
 // this repository. The result is empty if there is no repository.
 func (s *site) account(a subject.Address) catalog.Account {
-	repo, err := s.repositories.AddressOf(a)
+	repo, err := s.repositories.Templates.Repository(a)
 	if err != nil {
 		return catalog.Account{}
 	}

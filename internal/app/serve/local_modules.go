@@ -73,7 +73,7 @@ func (l *Local) redirectModule(w http.ResponseWriter, r *http.Request, a module.
 // the user did not choose a registry for the module: if no module_mirror block is for it, or if the
 // registry is the embedded one.
 func (l *Local) leaves(a module.Address) bool {
-	_, err := l.site.repositories.ModuleTemplates.For(a)
+	_, err := l.site.repositories.Templates.For(a)
 	return errors.Is(err, templates.ErrNotSelected) || l.site.repositories.Embedded != nil || l.site.settings.Config.ModuleMirror(a).FallThrough
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/opentofu/svchost"
 
 	"github.com/ocibridge/ocibridge/internal/base/files"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/collected"
 	"github.com/ocibridge/ocibridge/provider"
 )
@@ -71,7 +72,7 @@ func startLocal(t *testing.T, status int) *localGatewayTest {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Repositories.ModuleTemplates = s.Config.ModuleTemplates()
+	s.Repositories.Templates = append(s.Repositories.Templates, s.Config.Templates().Of(subject.Module)...)
 	out := &localGatewayTest{t: t, log: &collected.Text{}}
 	out.Local, err = StartLocal(t.Context(), LocalOptions{
 		Settings: s, Log: slog.New(slog.NewTextHandler(out.log, nil)),

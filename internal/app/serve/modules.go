@@ -33,7 +33,7 @@ func (s *site) moduleRepository(a module.Address) (repo ociaddr.Repository, ok b
 	if !s.settings.Config.ModuleMirror(a).Direct {
 		return repo, false
 	}
-	repo, err := s.repositories.ModuleTemplates.Repository(a)
+	repo, err := s.repositories.Templates.Repository(a)
 	return repo, err == nil
 }
 

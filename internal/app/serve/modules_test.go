@@ -14,6 +14,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/internal/base/files"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/recorder"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/tlsca"
 	"github.com/ocibridge/ocibridge/module"
@@ -30,7 +31,7 @@ func moduleSite(t *testing.T, ca *tlsca.CA, config string) (*site, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Repositories.ModuleTemplates = s.Config.ModuleTemplates()
+	s.Repositories.Templates = append(s.Repositories.Templates, s.Config.Templates().Of(subject.Module)...)
 	s.Repositories.Auth.Wire.Registries = s.Config.RegistrySettings()
 	s.Origins.CAs = ca.CertPEM()
 	out, err := testProcess(t, slog.New(slog.DiscardHandler)).newSite(s, nil)

@@ -14,6 +14,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/app/clientsetup"
 	"github.com/ocibridge/ocibridge/internal/app/config"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/registries/registry"
 	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
@@ -46,13 +47,13 @@ func (s *site) page(o gateway.Options) http.Handler {
 
 // names lists the providers and modules in the registries' catalogs.
 func (s *site) names(ctx context.Context) page.Names {
-	providers, unlisted, err := s.repositories.Providers(ctx)
-	modules, others, moduleErr := s.repositories.Modules(ctx)
+	providers, unlisted, err := s.repositories.All(ctx, subject.Provider)
+	modules, others, moduleErr := s.repositories.All(ctx, subject.Module)
 	unlisted = append(unlisted, others...)
 	for _, u := range unlisted {
 		s.log.Debug("the page cannot list", "what", u.Where, "err", hint.OneLine(u.Err.Error()))
 	}
-	return page.Names{Providers: providers, Modules: modules, Complete: errors.Join(err, moduleErr) == nil && len(unlisted) == 0}
+	return page.Names{Providers: subject.Of[provider.Address](providers), Modules: subject.Of[module.Address](modules), Complete: errors.Join(err, moduleErr) == nil && len(unlisted) == 0}
 }
 
 // pageSetup creates the page's instructions for clients.
@@ -110,7 +111,7 @@ func (p pageSetup) mirrors(at string) (all, readable []config.MirrorText) {
 	if p.repositories.Embedded != nil {
 		return nil, nil
 	}
-	for _, t := range p.repositories.Templates {
+	for _, t := range p.repositories.Templates.Of(subject.Provider) {
 		m := config.TextOf(t, "")
 		all = append(all, m)
 		if registry, ok := t.Registry(); !ok || p.readable(at, registry) {
@@ -152,7 +153,7 @@ func (p pageSetup) reference(at string, a provider.Address, v provider.Version) 
 // moduleRepository returns the repository of a module for clients of the gateway with the given URL. It returns "" if
 // these clients cannot read the registry.
 func (p pageSetup) moduleRepository(at string, a module.Address) string {
-	repo, err := p.repositories.ModuleTemplates.Repository(a)
+	repo, err := p.repositories.Templates.Repository(a)
 	if err != nil {
 		return ""
 	}

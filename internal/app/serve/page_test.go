@@ -10,6 +10,7 @@ import (
 	"github.com/ocibridge/ocibridge/auth"
 	"github.com/ocibridge/ocibridge/auth/wire"
 	"github.com/ocibridge/ocibridge/internal/app/config"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/registries/embedded"
 	"github.com/ocibridge/ocibridge/internal/registries/registry"
 	"github.com/ocibridge/ocibridge/module"
@@ -27,11 +28,11 @@ func repositoriesOf(t *testing.T, template string, plain ociaddr.Registry) *regi
 		t.Fatal(err)
 	}
 	o := auth.Options{Wire: wire.Options{Registries: map[ociaddr.Registry]wire.Settings{plain: {PlainHTTP: true}}}}
-	modules, err := templates.ParseModule(strings.Replace(template, "${type}", "${name}/${system}", 1), module.Selector{Include: []module.Pattern{module.MustParsePattern("registry.acme.example/*/*/*")}})
+	modules, err := templates.Parse(strings.Replace(template, "${type}", "${name}/${system}", 1), module.Selector{Include: []module.Pattern{module.MustParsePattern("registry.acme.example/*/*/*")}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &registry.Repositories{Sets: templates.Sets{Templates: templates.Set{parsed}, ModuleTemplates: templates.ModuleSet{modules}}, Client: auth.New(o)}
+	return &registry.Repositories{Templates: templates.Set{parsed, modules}, Client: auth.New(o)}
 }
 
 // TestPageSaysWhatClientsCanRead shows that the page describes direct access to the registry only if clients can read
@@ -57,7 +58,7 @@ func TestPageSaysWhatClientsCanRead(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var modules []config.ModuleText
 			if tc.back.Embedded == nil { // its modules need no module_mirror block
-				modules = []config.ModuleText{{Include: []module.Pattern{module.MustParsePattern("registry.modules.example/acme/*/*")}}}
+				modules = []config.ModuleText{{Include: []subject.Pattern{module.MustParsePattern("registry.modules.example/acme/*/*")}}}
 			}
 			p := pageSetup{tc.back, modules, true}
 			stored := []svchost.Hostname{"registry.stored.example"}

@@ -56,7 +56,7 @@ func (s *site) openPuller() error {
 		s.puller.Drain(ctx)
 		return s.puller.Close()
 	})
-	s.pulls, s.fetches, s.address.Pulls = p.Selector.Selects, p.fetches(s.log), true
+	s.pulls, s.fetches, s.address.Pulls = s.puller.Selects, p.fetches(s.log), true
 	return nil
 }
 

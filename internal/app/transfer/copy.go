@@ -72,7 +72,7 @@ var ErrSameRepository = errors.New("would be copied to the same repository")
 // source is an open location to copy from.
 type source struct {
 	registry *registry.Repositories // nil if the location is not a registry
-	all      map[subject.Kind]func(context.Context) ([]subject.Address, error)
+	all      func(context.Context, subject.Kind) ([]subject.Address, error)
 	open     func(context.Context, subject.Address) (pusher.Stored, error)
 	omits    bool // the location is a bundle that omits packages
 	close    func() error
@@ -160,7 +160,7 @@ func (c Copy) selectVersions(ctx context.Context, src *source, queries []query.Q
 		if !c.everything() || kind == subject.Provider && len(queries) > 0 {
 			continue
 		}
-		found, err := src.all[kind](ctx)
+		found, err := src.all(ctx, kind)
 		if err != nil {
 			return nil, err
 		}

@@ -15,7 +15,6 @@ import (
 	"github.com/ocibridge/ocibridge/internal/registries/bundle"
 	"github.com/ocibridge/ocibridge/internal/registries/inventory"
 	"github.com/ocibridge/ocibridge/internal/registries/registry"
-	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
@@ -94,14 +93,9 @@ func (b Bundle) Repository(_ context.Context, a subject.Address) (ociaddr.Reposi
 	return b.at.repository(a), b.Bundle.Repository(a), nil
 }
 
-// Providers returns the providers in the bundle.
-func (b Bundle) Providers(context.Context) ([]provider.Address, []registry.Unlisted, error) {
-	return b.Bundle.Providers(), nil, nil
-}
-
-// Modules returns the modules in the bundle.
-func (b Bundle) Modules(context.Context) ([]module.Address, []registry.Unlisted, error) {
-	return b.Bundle.Modules(), nil, nil
+// All returns what the bundle has of one kind.
+func (b Bundle) All(_ context.Context, kind subject.Kind) ([]subject.Address, []registry.Unlisted, error) {
+	return b.Bundle.All(kind), nil, nil
 }
 
 // ExplainFor returns err unchanged, because no registry refuses anything.
@@ -115,10 +109,7 @@ func (c Copy) openSource(ctx context.Context, named []subject.Address) (*source,
 		}
 		omitted, _ := b.Omitted()
 		return &source{
-			all: map[subject.Kind]func(context.Context) ([]subject.Address, error){
-				subject.Provider: func(context.Context) ([]subject.Address, error) { return subject.List(b.Providers()), nil },
-				subject.Module:   func(context.Context) ([]subject.Address, error) { return subject.List(b.Modules()), nil },
-			},
+			all: func(_ context.Context, kind subject.Kind) ([]subject.Address, error) { return b.All(kind), nil },
 			open: func(_ context.Context, a subject.Address) (pusher.Stored, error) {
 				return pusher.Stored{Subject: a, Repository: c.From.repository(a), Store: b.Repository(a)}, nil
 			},
@@ -132,21 +123,19 @@ func (c Copy) openSource(ctx context.Context, named []subject.Address) (*source,
 	}
 	return &source{
 		registry: r,
-		all: map[subject.Kind]func(context.Context) ([]subject.Address, error){
-			subject.Provider: func(ctx context.Context) ([]subject.Address, error) {
+		all: func(ctx context.Context, kind subject.Kind) ([]subject.Address, error) {
+			if kind == subject.Provider {
 				found, skipped, err := (&inventory.Inventory[provider.Address]{Kind: inventory.Providers, Registry: inventory.Remote{Repositories: r}}).All(ctx)
 				for _, u := range skipped {
 					c.Progress.Warn(u.Warning())
 				}
 				return subject.List(found), err
-			},
-			subject.Module: func(ctx context.Context) ([]subject.Address, error) {
-				found, skipped, err := r.Modules(ctx)
-				for _, u := range skipped {
-					c.Progress.Warn(fmt.Sprintf("%s cannot be listed, so its modules are not copied: %v", u.Where, u.Err))
-				}
-				return subject.List(found), err
-			},
+			}
+			found, skipped, err := r.All(ctx, kind)
+			for _, u := range skipped {
+				c.Progress.Warn(fmt.Sprintf("%s cannot be listed, so its %ss are not copied: %v", u.Where, kind, u.Err))
+			}
+			return found, err
 		},
 		open: func(ctx context.Context, a subject.Address) (pusher.Stored, error) {
 			addr, repo, err := r.RepositoryWithReferrers(ctx, a)

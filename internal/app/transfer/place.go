@@ -13,18 +13,18 @@ import (
 // checkRepositories checks that the target has a repository for everything that is selected, and
 // that it is not the source's.
 func (c Copy) checkRepositories(r *registry.Repositories, all selection) error {
-	if len(r.ModuleTemplates) == 0 && c.To.Kind == Template {
+	if len(r.Templates.Of(subject.Module)) == 0 && c.To.Kind == Template {
 		if err := c.leave(all, subject.Module, hint.New("--to "+c.To.Name+" is a template for providers, and has no place for modules", "copy the modules to a template with ${name} and ${system}")); err != nil {
 			return err
 		}
 	}
-	if len(r.Templates) == 0 && c.To.Kind == Template {
+	if len(r.Templates.Of(subject.Provider)) == 0 && c.To.Kind == Template {
 		if err := c.leave(all, subject.Provider, hint.New("--to "+c.To.Name+" is a template for modules, and has no place for providers", "copy the providers to a template with ${type}")); err != nil {
 			return err
 		}
 	}
 	for _, of := range all.list() {
-		to, err := r.AddressOf(of.Subject)
+		to, err := r.Templates.Repository(of.Subject)
 		if err := differs(of.Subject, of.Repository, to, err); err != nil {
 			return err
 		}

@@ -49,7 +49,8 @@ func OtherSpelling(ctx context.Context, r *registry.Repositories, a module.Addre
 	if tags, _ := artifact.ListTags(ctx, repo); len(tags) > 0 {
 		return other, false
 	}
-	stored, _, _ := r.Modules(ctx)
+	found, _, _ := r.All(ctx, subject.Module)
+	stored := subject.Of[module.Address](found)
 	i := slices.IndexFunc(stored, func(m module.Address) bool { return m != a && strings.EqualFold(m.Path(), a.Path()) })
 	if i < 0 {
 		return other, false

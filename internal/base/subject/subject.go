@@ -2,8 +2,11 @@
 package subject
 
 import (
+	"fmt"
 	"log/slog"
 	"slices"
+
+	"github.com/opentofu/svchost"
 )
 
 // Kind is a kind of subjects. Its text is the word for people, logs and JSON.
@@ -49,6 +52,9 @@ func TraitsOf(a Address) Traits {
 	return t
 }
 
+// MaxParts is the number of parts of the longest addresses, those of modules.
+const MaxParts = 4
+
 // Address is the address of a subject. It is a provider.Address or a module.Address, so it is comparable.
 type Address interface {
 	Kind() Kind
@@ -56,8 +62,10 @@ type Address interface {
 	Hostname() string
 	// Namespace returns the part after the hostname.
 	Namespace() string
-	// Parts returns the parts of Path. The last of them is "" for a provider. Unlike Path, it allocates nothing.
-	Parts() [4]string
+	// Parts returns the parts of Path, and "" for those that the kind does not have. Unlike Path, it allocates nothing.
+	Parts() [MaxParts]string
+	// Pattern returns the pattern that matches only this address.
+	Pattern() Pattern
 	// Path returns the address in the form for URLs and storage.
 	Path() string
 	// String returns the address in the form for people.
@@ -99,27 +107,83 @@ func Member(a Address) map[Kind]Address { return map[Kind]Address{a.Kind(): a} }
 // Attr returns the address for a log or a span, under the word for its kind.
 func Attr(a Address) slog.Attr { return slog.String(string(a.Kind()), a.String()) }
 
-// Pattern matches addresses. It is a provider.Pattern or a module.Pattern, and matches no address of the other kind.
+// Wildcard is the part of a pattern that matches every value.
+const Wildcard = "*"
+
+// Pattern matches addresses of its kind, part by part. It is a provider.Pattern or a module.Pattern.
 type Pattern interface {
+	fmt.Stringer
+	// Kind returns the kind of the addresses. The zero value of a pattern has a kind, too.
+	Kind() Kind
 	// Covers reports whether the pattern matches an address.
 	Covers(Address) bool
-	// Parts returns the number of parts that are not wildcards.
+	// Parts returns the number of parts that are not wildcards. Of two patterns that match the same address, the one with
+	// more parts is more specific.
 	Parts() int
-	// Values returns all parts.
+	// Values returns all parts, with the hostname in Punycode.
 	Values() []string
+	// ServiceHost returns the host in the pattern. named reports whether it is not a wildcard.
+	ServiceHost() (host svchost.Hostname, named bool)
 	// ClientWarning names the clients that refuse addresses matching the pattern. It is "" if no
 	// client refuses them.
 	ClientWarning() string
 }
 
-// Selector selects addresses of all kinds. The zero value selects all.
-type Selector struct {
-	Include []Pattern // empty selects every address; patterns for one kind alone select nothing of the others
-	Exclude []Pattern // takes precedence over Include
+// Named returns the number of the values of a pattern that are not wildcards.
+func Named(values []string) (n int) {
+	for _, v := range values {
+		if v != Wildcard {
+			n++
+		}
+	}
+	return n
 }
 
+// Exactly reports whether a pattern matches an address. Unlike Covers, it distinguishes capitals.
+func Exactly(p Pattern, a Address) bool {
+	parts := a.Parts()
+	for i, v := range p.Values() {
+		if v != Wildcard && v != parts[i] {
+			return false
+		}
+	}
+	return a.Kind() == p.Kind()
+}
+
+// SelectorOf selects addresses by patterns. The zero value selects all.
+type SelectorOf[P Pattern] struct {
+	Include []P // empty selects every address; patterns for one kind alone select nothing of the others
+	Exclude []P // takes precedence over Include
+}
+
+// Selector selects addresses of all kinds.
+type Selector = SelectorOf[Pattern]
+
 // Selects reports whether the address is included and not excluded.
-func (s Selector) Selects(a Address) bool {
-	covers := func(p Pattern) bool { return p.Covers(a) }
+func (s SelectorOf[P]) Selects(a Address) bool {
+	covers := func(p P) bool { return p.Covers(a) }
 	return !slices.ContainsFunc(s.Exclude, covers) && (len(s.Include) == 0 || slices.ContainsFunc(s.Include, covers))
+}
+
+// Any returns the same selector among those for all kinds.
+func (s SelectorOf[P]) Any() (out Selector) {
+	for _, p := range s.Include {
+		out.Include = append(out.Include, p)
+	}
+	for _, p := range s.Exclude {
+		out.Exclude = append(out.Exclude, p)
+	}
+	return out
+}
+
+// IsSingle reports whether the include patterns contain exactly one value for a part. A repository template need not contain
+// a placeholder for such a part. Wildcards in other patterns are ignored, as in OpenTofu.
+func (s SelectorOf[P]) IsSingle(part int) bool {
+	named := map[string]bool{}
+	for _, p := range s.Include {
+		if v := p.Values()[part]; v != Wildcard {
+			named[v] = true
+		}
+	}
+	return len(named) == 1
 }

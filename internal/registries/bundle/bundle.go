@@ -138,25 +138,17 @@ func openBundle(ctx context.Context, name string, open func(context.Context, str
 // Close releases the bundle. It discards changes that were not saved.
 func (b *Bundle) Close() error { return b.storage.close() }
 
-// Providers returns the providers that have tags in the bundle, sorted.
-func (b *Bundle) Providers() []provider.Address { return stored[provider.Address](b) }
-
-// Modules returns the modules that have tags in the bundle, sorted.
-func (b *Bundle) Modules() []module.Address { return stored[module.Address](b) }
-
-// stored returns the addresses of one kind that have tags in a bundle, sorted.
-func stored[A subject.Address](b *Bundle) []A {
+// All returns the addresses of one kind that have tags in the bundle, sorted.
+func (b *Bundle) All(kind subject.Kind) []subject.Address {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	found := map[subject.Address]A{}
+	found := map[subject.Address]bool{}
 	for name := range b.tags {
-		if n, err := parseName(name); err == nil {
-			if a, ok := n.of.(A); ok {
-				found[a] = a
-			}
+		if n, err := parseName(name); err == nil && n.of.Kind() == kind {
+			found[n.of] = true
 		}
 	}
-	return slices.SortedFunc(maps.Values(found), func(x, y A) int { return strings.Compare(x.Path(), y.Path()) })
+	return slices.SortedFunc(maps.Keys(found), func(x, y subject.Address) int { return strings.Compare(x.Path(), y.Path()) })
 }
 
 // load reads index.json and checks that the bundle is complete.

@@ -115,7 +115,7 @@ func contents(t *testing.T, name string, archive bool) map[string]string {
 	}
 	defer b.Close()
 	out := map[string]string{}
-	for _, a := range b.Providers() {
+	for _, a := range subject.Of[provider.Address](b.All(subject.Provider)) {
 		s := pusher.Stored{Subject: a, Store: b.Repository(a)}
 		versions, err := s.Versions(t.Context())
 		if err != nil {
@@ -163,7 +163,7 @@ func TestRoundTrip(t *testing.T) {
 		p := pusher.New(pusher.Options{Destination: func(_ context.Context, a subject.Address) (repo.Destination, error) {
 			return repo.Destination{Store: dst.Repository(a)}, nil
 		}})
-		for _, a := range src.Providers() {
+		for _, a := range subject.Of[provider.Address](src.All(subject.Provider)) {
 			r, err := pusher.Stored{Subject: a, Store: src.Repository(a)}.Release(t.Context(), provider.MustParseVersion("1.0.0"), nil)
 			if err != nil {
 				t.Fatal(err)
@@ -694,8 +694,8 @@ func TestModulesAndProviders(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer b.Close()
-	if got := b.Modules(); len(got) != 1 || got[0] != a || len(b.Providers()) != 2 {
-		t.Errorf("modules %v, providers %v", got, b.Providers())
+	if got := b.All(subject.Module); len(got) != 1 || got[0] != a || len(b.All(subject.Provider)) != 2 {
+		t.Errorf("modules %v, providers %v", got, b.All(subject.Provider))
 	}
 	if v, err := (pusher.Stored{Subject: widget, Store: b.Repository(widget)}).Versions(t.Context()); err != nil || len(v) != 1 || v[0].String() != "1.0.0" {
 		t.Errorf("versions of the provider: %v, %v", v, err)

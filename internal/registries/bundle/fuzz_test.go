@@ -9,7 +9,9 @@ import (
 	"testing"
 
 	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/registries/bundle"
+	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
 )
 
@@ -24,7 +26,7 @@ func checkOpened(t *testing.T, name string, archive bool) {
 		return
 	}
 	defer b.Close()
-	for _, a := range b.Providers() {
+	for _, a := range subject.Of[provider.Address](b.All(subject.Provider)) {
 		versions, err := pusher.Stored{Subject: a, Store: b.Repository(a)}.Versions(t.Context())
 		if err != nil {
 			t.Errorf("%s: %v", a, err)

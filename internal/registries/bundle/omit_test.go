@@ -11,6 +11,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/registries/bundle"
 	"github.com/ocibridge/ocibridge/provider"
 )
@@ -122,13 +123,13 @@ func TestOmittedContent(t *testing.T) {
 // TestPreview shows that a preview has what is in a folder, and cannot be written to.
 func TestPreview(t *testing.T) {
 	b, err := bundle.Preview(t.Context(), create(t, false), false)
-	if err != nil || len(b.Providers()) != 2 {
+	if err != nil || len(b.All(subject.Provider)) != 2 {
 		t.Errorf("%v", err)
 	}
 	b.Close()
 	for _, archive := range []bool{false, true} {
 		b, err := bundle.Preview(t.Context(), t.TempDir()+"/new", archive)
-		if err != nil || len(b.Providers()) != 0 {
+		if err != nil || len(b.All(subject.Provider)) != 0 {
 			t.Fatalf("%v", err)
 		}
 		if err := b.Save(t.Context()); !errors.Is(err, errors.ErrUnsupported) {

@@ -35,18 +35,19 @@ import (
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 	"github.com/ocibridge/ocibridge/internal/base/outgoing"
 	"github.com/ocibridge/ocibridge/internal/base/privatefolder"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
 // Host is the registry's name in repository addresses. The name is never resolved.
 const Host = ociaddr.Registry("embedded")
 
-// Template is the repository template of the embedded registry, without the registry. In the configuration of clients, the
-// gateway's HOST:PORT precedes the template.
+// Template is the repository template of the embedded registry for providers, without the registry. In
+// the configuration of clients, the gateway's HOST:PORT precedes the template.
 const Template = "${hostname}/${namespace}/${type}"
 
-// ModuleTemplate is the repository template of the embedded registry for modules, without the registry.
-const ModuleTemplate = "modules/${hostname}/${namespace}/${name}/${system}"
+// Templates are the repository templates of the embedded registry for each kind, without the registry.
+var Templates = map[subject.Kind]string{subject.Provider: Template, subject.Module: "modules/${hostname}/${namespace}/${name}/${system}"}
 
 // maxCatalogEntries is the maximum number of repositories on one page of the catalog.
 const maxCatalogEntries = 1000

@@ -32,15 +32,13 @@ type Store interface {
 	artifact.TagLister
 }
 
-// Registry opens the repositories of providers and of modules. It is a registry or a bundle.
+// Registry opens the repositories of all kinds. It is a registry or a bundle.
 type Registry interface {
 	// Repository returns the address of the repository of a provider or a module, and the
 	// repository.
 	Repository(context.Context, subject.Address) (ociaddr.Repository, Store, error)
-	// Providers returns the providers in the registries' catalogs, and Modules the modules. They
-	// also return the catalogs that could not be listed.
-	Providers(context.Context) ([]provider.Address, []registry.Unlisted, error)
-	Modules(context.Context) ([]module.Address, []registry.Unlisted, error)
+	// All returns what the registries' catalogs have of one kind, and the catalogs that could not be listed.
+	All(context.Context, subject.Kind) ([]subject.Address, []registry.Unlisted, error)
 	// ExplainFor adds a hint to a refusal of the registry of a provider or a module. The hint says
 	// what to do about the refusal.
 	ExplainFor(subject.Address, error) error
@@ -49,8 +47,7 @@ type Registry interface {
 // Repositories are the repositories that templates name. registry.Repositories implements it.
 type Repositories interface {
 	Repository(context.Context, subject.Address) (ociaddr.Repository, *remote.Repository, error)
-	Providers(context.Context) ([]provider.Address, []registry.Unlisted, error)
-	Modules(context.Context) ([]module.Address, []registry.Unlisted, error)
+	All(context.Context, subject.Kind) ([]subject.Address, []registry.Unlisted, error)
 	ExplainFor(subject.Address, error) error
 }
 
@@ -71,8 +68,7 @@ type address interface {
 
 // Kind is a kind of stored subjects: [Providers] or [Modules].
 type Kind[A address] struct {
-	noun     string
-	all      func(Registry, context.Context) ([]A, []registry.Unlisted, error)
+	noun     subject.Kind
 	list     reader[A] // reads a version for a list, and verifies nothing
 	listHelp string    // what to do about versions that cannot be listed
 	commands string    // the beginning of the commands about this kind
@@ -86,12 +82,12 @@ type reader[A address] func(context.Context, *Stored[A], provider.Version) *Vers
 // Providers and Modules are the kinds.
 var (
 	Providers = Kind[provider.Address]{
-		"provider", Registry.Providers, listProvider, "the list shows the reasons; ocibridge verify PROVIDER@VERSION says what to do", "ocibridge",
+		subject.Provider, listProvider, "the list shows the reasons; ocibridge verify PROVIDER@VERSION says what to do", "ocibridge",
 		"name the providers, such as registry.opentofu.org/hashicorp/null, or write provider blocks into ocibridge.hcl",
 		"only the providers of provider blocks are found there",
 	}
 	Modules = Kind[module.Address]{
-		"module", Registry.Modules, listModule, "the list shows the reasons", "ocibridge module",
+		subject.Module, listModule, "the list shows the reasons", "ocibridge module",
 		"name the modules, such as registry.acme.example/platform/vpc/aws", "its modules are missing here",
 	}
 )
@@ -176,14 +172,14 @@ func (i *Inventory[A]) resolve(ctx context.Context, queries []query.Query[A]) (a
 		}
 	}
 	if len(patterns) > 0 || len(queries) == 0 {
-		listed, failed, err := i.Kind.all(i.Registry, ctx)
+		listed, failed, err := i.Registry.All(ctx, i.Kind.noun)
 		if err != nil {
 			return nil, nil, err
 		}
 		for _, u := range failed {
 			skipped = append(skipped, Unlisted{u.Where, problem(u.Err), i.Kind.hidden})
 		}
-		for _, a := range slices.Concat(i.Configured, listed) {
+		for _, a := range slices.Concat(i.Configured, subject.Of[A](listed)) {
 			matches := func(p subject.Pattern) bool { return p.Covers(a) }
 			if (len(patterns) == 0 || slices.ContainsFunc(patterns, matches)) && !slices.Contains(query.Addresses(all), a) {
 				all = append(all, query.Query[A]{Address: a})
@@ -262,7 +258,7 @@ func (s *Selection[A]) newest() (*Stored[A], provider.Version, error) {
 
 // List reports every version of the selection. It verifies nothing.
 func (s *Selection[A]) List(ctx context.Context) (*Report[A], error) {
-	r := &Report[A]{Noun: s.kind.noun, failed: s.kind.noun + "s and versions cannot be read", help: s.kind.listHelp}
+	r := &Report[A]{Noun: s.kind.noun, failed: string(s.kind.noun) + "s and versions cannot be read", help: s.kind.listHelp}
 	return r, s.read(ctx, r, s.kind.list)
 }
 

@@ -16,7 +16,7 @@ import (
 // modules has the name of the kind.
 type Report[A address] struct {
 	Stored   []*StoredReport[A] `json:"-"`
-	Noun     string             `json:"-"` // the word for the kind
+	Noun     subject.Kind       `json:"-"` // the word for the kind
 	Unlisted []Unlisted         `json:"unlisted,omitempty"`
 
 	failed, help string // the text after the number of failures in the error of [Report.Failed], and its hint
@@ -25,7 +25,7 @@ type Report[A address] struct {
 // MarshalJSON implements [json.Marshaler].
 func (r Report[A]) MarshalJSON() ([]byte, error) {
 	type others Report[A]
-	return document.Join(map[string]any{r.Noun + "s": r.Stored}, others(r))
+	return document.Join(map[string]any{string(r.Noun) + "s": r.Stored}, others(r))
 }
 
 // StoredReport is the part of a [Report] that is about one provider or module.

@@ -13,10 +13,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/registries/embedded"
-	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
-	"github.com/ocibridge/ocibridge/templates"
 )
 
 // Unlisted describes a registry, template or repository whose providers or modules could not be
@@ -26,41 +24,16 @@ type Unlisted struct {
 	Err   error
 }
 
-// Providers returns the providers whose repositories are in the catalogs of the
+// All returns the subjects of one kind whose repositories are in the catalogs of the
 // templates' registries. unlisted says which registries, templates and repositories
 // could not be listed. err is not nil only if the context has ended.
-func (r *Repositories) Providers(ctx context.Context) (out []provider.Address, unlisted []Unlisted, err error) {
-	return discover(ctx, r, r.Templates, (*templates.Template).Providers, r.Templates.For)
-}
-
-// Modules is like [Repositories.Providers], for modules.
-func (r *Repositories) Modules(ctx context.Context) (out []module.Address, unlisted []Unlisted, err error) {
-	return discover(ctx, r, r.ModuleTemplates, (*templates.ModuleTemplate).Modules, r.ModuleTemplates.For)
-}
-
-// template is a template of providers or of modules.
-type template interface {
-	comparable
-	Registry() (ociaddr.Registry, bool)
-	Source() string
-}
-
-// address is the address of a provider or a module.
-type address interface {
-	comparable
-	subject.Address
-}
-
-// discover returns the owners of the repositories in the catalogs of the templates'
-// registries. The function of returns the addresses that a template maps to a repository, and
-// first returns the template that selects an address.
-func discover[A address, T template](ctx context.Context, r *Repositories, set []T, of func(T, ociaddr.Repository) []A, first func(A) (T, error)) (out []A, unlisted []Unlisted, err error) {
+func (r *Repositories) All(ctx context.Context, kind subject.Kind) (out []subject.Address, unlisted []Unlisted, err error) {
+	set := r.Templates.Of(kind)
 	skip := func(where string, err error) {
 		unlisted = append(unlisted, Unlisted{where, err})
 	}
 	var asked []ociaddr.Registry
-	var none A
-	seen := map[A]bool{none: true}
+	seen := map[subject.Address]bool{nil: true}
 	for _, t := range set {
 		registry, ok := t.Registry()
 		if !ok {
@@ -76,15 +49,15 @@ func discover[A address, T template](ctx context.Context, r *Repositories, set [
 			skip(string(registry), err)
 		}
 		for _, repo := range repositories {
-			var candidates []A
+			var candidates []subject.Address
 			for _, t := range set {
-				for _, a := range of(t, repo) {
-					if selects, err := first(a); err == nil && selects == t {
+				for _, a := range t.Addresses(repo) {
+					if first, err := set.For(a); err == nil && first == t {
 						candidates = append(candidates, a)
 					}
 				}
 			}
-			a, err := owner(ctx, r, repo, candidates)
+			a, err := r.owner(ctx, repo, candidates)
 			if err != nil {
 				skip(repo.String(), err)
 			} else if !seen[a] {
@@ -133,29 +106,28 @@ func (r *Repositories) list(ctx context.Context, registry ociaddr.Registry) ([]o
 	return out, nil
 }
 
-// owner returns the candidate whose versions a repository contains. It returns the zero
-// address without candidates. If the templates assign the repository to several candidates, the
+// owner returns the candidate whose versions a repository contains. It returns nil without candidates. If the templates assign the repository to several candidates, the
 // annotations of the repository's versions decide.
-func owner[A address](ctx context.Context, r *Repositories, repo ociaddr.Repository, candidates []A) (none A, err error) {
+func (r *Repositories) owner(ctx context.Context, repo ociaddr.Repository, candidates []subject.Address) (subject.Address, error) {
 	switch len(candidates) {
 	case 0:
-		return none, nil
+		return nil, nil
 	case 1:
 		return candidates[0], nil
 	}
 	_, store, err := r.Repository(ctx, candidates[0])
 	if err != nil {
-		return none, err
+		return nil, err
 	}
 	tags, err := artifact.ListTags(ctx, store)
 	if err != nil {
-		return none, r.Explain(fmt.Errorf("list tags of %s: %w", repo, err), repo)
+		return nil, r.Explain(fmt.Errorf("list tags of %s: %w", repo, err), repo)
 	}
 	for _, a := range candidates {
 		tagOf := ociaddr.TagsOf(a, tags)
 		for _, v := range slices.SortedFunc(maps.Keys(tagOf), provider.Version.Compare) {
 			found, err := artifact.ReadTagged(ctx, store, a, v, tagOf[v])
-			if err == nil && found.Owner == subject.Address(a) {
+			if err == nil && found.Owner == a {
 				return a, nil
 			}
 			if namesOther(err) {
@@ -163,7 +135,7 @@ func owner[A address](ctx context.Context, r *Repositories, repo ociaddr.Reposit
 			}
 		}
 	}
-	return none, hint.New(fmt.Sprintf("it may belong to %s or to %s, and does not say to which", candidates[0], candidates[1]),
+	return nil, hint.New(fmt.Sprintf("it may belong to %s or to %s, and does not say to which", candidates[0], candidates[1]),
 		"give the full address, or let the template keep the parts of an address apart")
 }
 

@@ -9,6 +9,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/stored"
 	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/provider"
@@ -19,7 +20,7 @@ func TestProviders(t *testing.T) {
 	r := stored.For(t, "${namespace}/${type}")
 	want := []provider.Address{r.Store("acme/null", "1.0.0"), r.Store("acme/widget", "1.0.0")}
 	r.Store("acme/null", "1.1.0")
-	found, unlisted, err := r.Repositories.Providers(t.Context())
+	found, unlisted, err := r.Repositories.All(t.Context(), subject.Provider)
 	if err != nil || len(unlisted) > 0 || len(found) != 2 || found[0] != want[0] || found[1] != want[1] {
 		t.Errorf("%v, %v, %v", found, unlisted, err)
 	}
@@ -31,17 +32,17 @@ func TestProviders(t *testing.T) {
 func TestProvidersOfSharedRepositories(t *testing.T) {
 	r := stored.For(t, "${namespace}-${type}")
 	a := r.Store("a-b/c", "1.0.0")
-	found, unlisted, err := r.Repositories.Providers(t.Context())
+	found, unlisted, err := r.Repositories.All(t.Context(), subject.Provider)
 	if err != nil || len(unlisted) > 0 || len(found) != 1 || found[0] != a {
 		t.Errorf("%v, %v, %v", found, unlisted, err)
 	}
 	storeModule(t, r, a, "0.9.0") // belongs to no candidate, so it decides nothing
-	found, unlisted, err = r.Repositories.Providers(t.Context())
+	found, unlisted, err = r.Repositories.All(t.Context(), subject.Provider)
 	if err != nil || len(unlisted) > 0 || len(found) != 1 || found[0] != a {
 		t.Errorf("beside a module: %v, %v, %v", found, unlisted, err)
 	}
 	r.Reindex(a, "1.0.0", func(i *ocispec.Index) { i.Annotations = nil })
-	found, unlisted, err = r.Repositories.Providers(t.Context())
+	found, unlisted, err = r.Repositories.All(t.Context(), subject.Provider)
 	if err != nil || len(found) > 0 || len(unlisted) != 1 || !strings.Contains(unlisted[0].Err.Error(), "it may belong to") {
 		t.Errorf("without annotations: %v, %v, %v", found, unlisted, err)
 	}
@@ -80,7 +81,7 @@ func TestProvidersInManyRegistries(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.Templates = append(templates.Set{many}, r.Templates...)
-	_, unlisted, err := r.Repositories.Providers(t.Context())
+	_, unlisted, err := r.Repositories.All(t.Context(), subject.Provider)
 	if err != nil || len(unlisted) != 1 || unlisted[0].Where != many.Source() {
 		t.Errorf("%v, %v", unlisted, err)
 	}

@@ -16,19 +16,15 @@ import (
 	"github.com/ocibridge/ocibridge/internal/base/refusals"
 	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/registries/embedded"
-	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
-	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/templates"
 )
 
 // Options configures which repositories hold the providers and modules.
 type Options struct {
-	// Templates name the repositories of providers, and ModuleTemplates those of modules. If
-	// there are no templates of either kind, the embedded registry holds providers and
-	// modules. If there are templates of one kind only, the other kind has no repositories.
-	Templates       templates.Set
-	ModuleTemplates templates.ModuleSet
+	// Templates name the repositories. If there are no templates, the embedded registry holds
+	// everything. A kind without templates among those of other kinds has no repositories.
+	Templates templates.Set
 	// Auth holds the logins and settings for the templates' registries.
 	Auth auth.Options
 	// DataFolder is the data folder of the embedded registry. "" means that the user has
@@ -45,9 +41,9 @@ type Options struct {
 // Repositories gives access to the repositories of providers and modules. The repositories
 // are in the registries that templates name, or in the embedded registry.
 type Repositories struct {
-	templates.Sets
-	Client   *auth.Client       // nil if the embedded registry holds the providers and modules
-	Embedded *embedded.Registry // nil if templates name other registries
+	Templates templates.Set
+	Client    *auth.Client       // nil if the embedded registry holds the providers and modules
+	Embedded  *embedded.Registry // nil if templates name other registries
 
 	close func() error // nil if there is nothing to close
 }
@@ -58,25 +54,25 @@ var ErrNoDataFolder = hint.New("no folder for data: this user has no home folder
 
 // Open opens the repositories. The caller must call [Repositories.Close].
 func Open(o Options) (*Repositories, error) {
-	if len(o.Templates) > 0 || len(o.ModuleTemplates) > 0 {
+	if len(o.Templates) > 0 {
 		o.Auth.Login.Log, o.Auth.Wire.Log = o.Log, o.Log
 		if err := o.Auth.Validate(); err != nil {
 			return nil, err
 		}
-		return &Repositories{Sets: templates.Sets{Templates: o.Templates, ModuleTemplates: o.ModuleTemplates}, Client: auth.New(o.Auth)}, nil
+		return &Repositories{Templates: o.Templates, Client: auth.New(o.Auth)}, nil
 	}
 	if o.DataFolder == "" {
 		return nil, ErrNoDataFolder
 	}
-	t, err := templates.Parse(string(embedded.Host)+"/"+embedded.Template, provider.Selector{})
-	if err != nil {
-		return nil, err
+	r := &Repositories{}
+	for _, kind := range subject.Kinds {
+		t, err := templates.New(kind, string(embedded.Host)+"/"+embedded.Templates[kind], subject.Selector{})
+		if err != nil {
+			return nil, err
+		}
+		r.Templates = append(r.Templates, t)
 	}
-	m, err := templates.ParseModule(string(embedded.Host)+"/"+embedded.ModuleTemplate, module.Selector{})
-	if err != nil {
-		return nil, err
-	}
-	r := &Repositories{Sets: templates.Sets{Templates: templates.Set{t}, ModuleTemplates: templates.ModuleSet{m}}}
+	var err error
 	if o.OpenEmbedded != nil {
 		r.Embedded, r.close, err = o.OpenEmbedded(o.DataFolder)
 	} else {
@@ -116,7 +112,7 @@ func (r *Repositories) RepositoryWithReferrers(ctx context.Context, a subject.Ad
 }
 
 func (r *Repositories) open(ctx context.Context, a subject.Address, client func(context.Context, ociaddr.Repository) (*remote.Repository, error)) (addr ociaddr.Repository, repo *remote.Repository, err error) {
-	if addr, err = r.AddressOf(a); err != nil {
+	if addr, err = r.Templates.Repository(a); err != nil {
 		return addr, nil, err
 	}
 	if r.Embedded != nil {
@@ -149,7 +145,7 @@ func (r *Repositories) Keep(repo ociaddr.Repository) func(tag ociaddr.Tag, befor
 // a blob. The result is "" if the registry does not redirect, or if the configuration
 // does not allow callers to pass redirects of this registry on to clients.
 func (r *Repositories) BlobRedirect(ctx context.Context, a subject.Address, blob ocispec.Descriptor) (string, error) {
-	addr, err := r.AddressOf(a)
+	addr, err := r.Templates.Repository(a)
 	if err != nil || r.Client == nil || !r.Client.Connections.Settings(addr.Registry).RedirectsBlobs {
 		return "", err
 	}
@@ -172,7 +168,7 @@ func (r *Repositories) Explain(err error, repo ociaddr.Repository) error {
 // err unchanged if there is no repository. If err may mean that nothing has been pushed yet, it
 // adds the command that pushes it to the hint.
 func (r *Repositories) ExplainFor(a subject.Address, err error) error {
-	repo, rerr := r.AddressOf(a)
+	repo, rerr := r.Templates.Repository(a)
 	if rerr != nil {
 		return err
 	}
@@ -186,16 +182,10 @@ func (r *Repositories) ExplainFor(a subject.Address, err error) error {
 // Registries returns the registries that the templates name, except the embedded
 // registry. It omits a template whose repositories are in more than one registry.
 func (r *Repositories) Registries() (out []ociaddr.Registry) {
-	add := func(name ociaddr.Registry, ok bool) {
-		if ok && name != embedded.Host && !slices.Contains(out, name) {
+	for _, t := range r.Templates {
+		if name, ok := t.Registry(); ok && name != embedded.Host && !slices.Contains(out, name) {
 			out = append(out, name)
 		}
-	}
-	for _, t := range r.Templates {
-		add(t.Registry())
-	}
-	for _, t := range r.ModuleTemplates {
-		add(t.Registry())
 	}
 	return out
 }

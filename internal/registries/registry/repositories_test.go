@@ -11,6 +11,7 @@ import (
 	"oras.land/oras-go/v2/registry/remote/errcode"
 
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/registries/embedded"
 	"github.com/ocibridge/ocibridge/internal/registries/registry"
 	"github.com/ocibridge/ocibridge/module"
@@ -85,11 +86,11 @@ func TestOpen(t *testing.T) {
 func TestOpenModules(t *testing.T) {
 	net := module.MustParseAddress("registry.acme.example/acme/net/aws")
 	log := slog.New(slog.DiscardHandler)
-	modules, err := templates.ParseModule("ghcr.io/m/${hostname}/${namespace}/${name}/${system}", module.Selector{})
+	modules, err := templates.Parse("ghcr.io/m/${hostname}/${namespace}/${name}/${system}", module.Selector{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	both, err := registry.Open(registry.Options{Log: log, Templates: templates.Set{template(t, "harbor.example/${hostname}/${namespace}/${type}")}, ModuleTemplates: templates.ModuleSet{modules}})
+	both, err := registry.Open(registry.Options{Log: log, Templates: templates.Set{template(t, "harbor.example/${hostname}/${namespace}/${type}"), modules}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +101,7 @@ func TestOpenModules(t *testing.T) {
 	if got := fmt.Sprint(both.Registries()); got != "[harbor.example ghcr.io]" {
 		t.Errorf("the registries are %s", got)
 	}
-	providers, err := registry.Open(registry.Options{Log: log, Templates: both.Templates})
+	providers, err := registry.Open(registry.Options{Log: log, Templates: both.Templates.Of(subject.Provider)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,11 +114,11 @@ func TestOpenModules(t *testing.T) {
 // TestExplainNamesThePush shows that the hint for a refusal names the command that pushes the provider or module, if
 // the registry may refuse an absent repository in the same way.
 func TestExplainNamesThePush(t *testing.T) {
-	modules, err := templates.ParseModule("ghcr.io/m/${hostname}/${namespace}/${name}/${system}", module.Selector{})
+	modules, err := templates.Parse("ghcr.io/m/${hostname}/${namespace}/${name}/${system}", module.Selector{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := registry.Open(registry.Options{Log: slog.New(slog.DiscardHandler), Templates: templates.Set{template(t, "ghcr.io/p/${hostname}/${namespace}/${type}")}, ModuleTemplates: templates.ModuleSet{modules}})
+	r, err := registry.Open(registry.Options{Log: slog.New(slog.DiscardHandler), Templates: templates.Set{template(t, "ghcr.io/p/${hostname}/${namespace}/${type}"), modules}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -657,7 +657,7 @@ var mutants = []mutant{
 		"if err := v.c.Denied(a, of); err != nil {", "if err := v.c.Denied(a, of); false {",
 		"gateway.TestDeniedModules"},
 	{"the comparison of module patterns without case", "module.Pattern.Matches",
-		"strings.EqualFold", "func(part, other string) bool { return part == other }",
+		"strings.EqualFold(p.namespace, a.namespace)", "p.namespace == a.namespace",
 		"gateway.TestDeniedModulesInAnySpelling"},
 	{"the denied versions of modules in the embedded registry", "gateway.(*gateway).deniesIn",
 		"return g.Catalog.Denied(m, v)", "_, _ = m, v\n			return nil",

@@ -69,7 +69,7 @@ func ForHost(tb testkit.TB, template, host string) *Registry {
 	r.check(err)
 	e, err := embedded.Open(r.dir, slog.New(slog.DiscardHandler))
 	r.check(err)
-	r.Repositories = &registry.Repositories{Sets: templates.Sets{Templates: templates.Set{t}}, Embedded: e}
+	r.Repositories = &registry.Repositories{Templates: templates.Set{t}, Embedded: e}
 	tb.Cleanup(func() { e.Close() })
 	server := httptest.NewServer(r.origin)
 	tb.Cleanup(server.Close)
@@ -87,19 +87,19 @@ func (r *Registry) check(err error) {
 // Repository is like [registry.Repositories.Repository], but fails for a repository in r.Broken.
 func (r *Registry) Repository(ctx context.Context, a subject.Address) (ociaddr.Repository, *remote.Repository, error) {
 	for name, err := range r.Broken {
-		if addr, _ := r.AddressOf(a); strings.Contains(addr.Name, name) {
+		if addr, _ := r.Templates.Repository(a); strings.Contains(addr.Name, name) {
 			return addr, nil, err
 		}
 	}
 	return r.Repositories.Repository(ctx, a)
 }
 
-// Providers is like [registry.Repositories.Providers], but lists no catalog if r.Broken contains "catalog".
-func (r *Registry) Providers(ctx context.Context) ([]provider.Address, []registry.Unlisted, error) {
+// All is like [registry.Repositories.All], but lists no catalog if r.Broken contains "catalog".
+func (r *Registry) All(ctx context.Context, kind subject.Kind) ([]subject.Address, []registry.Unlisted, error) {
 	if err := r.Broken["catalog"]; err != nil {
 		return nil, []registry.Unlisted{{Where: string(embedded.Host), Err: err}}, nil
 	}
-	return r.Repositories.Providers(ctx)
+	return r.Repositories.All(ctx, kind)
 }
 
 // Lose removes the data folder of the running registry.
