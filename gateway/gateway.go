@@ -10,6 +10,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -121,9 +122,7 @@ type gateway struct {
 func New(o Options) http.Handler { return newHandler(o, defaultLimits()) }
 
 func newHandler(o Options, l limits) http.Handler {
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	g := &gateway{Options: o, limits: l, archives: archives.New(archives.Options{Cache: o.Cache, Counters: o.Archives, Log: o.Log, Limits: l.Limits})}
 	g.routes = g.Access.Handler(g.router())
 	return g

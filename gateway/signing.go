@@ -46,7 +46,7 @@ func (g *gateway) evidence(ctx context.Context, view catalog.View, a provider.Ad
 }
 
 // vouched returns the packages that the checksum document lists with their file name and digest. It omits a package
-// whose file name belongs to another version or platform, for which nobody has signed it. Clients would not notice that.
+// whose file name belongs to another version or platform: nobody signed it for this one, and clients would not notice.
 func (s *registryVersion) vouched() (out []artifact.Package) {
 	for _, p := range s.found.Packages {
 		if sum, ok := s.sums.Sum(p.Filename); ok && !provider.Misnamed(p.Filename, s.version, p.Platform) && digest.NewDigestFromBytes(digest.SHA256, sum[:]) == p.Digest {

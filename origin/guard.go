@@ -40,9 +40,9 @@ type Guard struct {
 	services sync.Map // from the host of a named host's discovery document to the "host:port" of its services
 }
 
-// NewGuard returns a guard. A host for which named returns true may have any address, on the port
-// that named is called with, and on the port that the host's own discovery document gives for its
-// services. named gets the host as in a URL, without brackets.
+// NewGuard returns a guard. A host and port for which named returns true may have any address. So
+// may the port that such a host's own discovery document gives for its services. named gets the
+// host as in a URL, without brackets.
 func NewGuard(named func(host, port string) bool) *Guard { return &Guard{named: named} }
 
 // Transport returns a copy of base that is restricted by the guard.
@@ -137,8 +137,8 @@ func private(host, port, why string) error {
 	return hint.Wrap(err, "to allow port %[1]s of the host, name both in the pull_through block of ocibridge.hcl, such as include = [\"registry.acme.internal:%[1]s/*/*\"], or in the providers.v1 URL of a host block of the CLI configuration", port)
 }
 
-// addService allows the port that a named host's own discovery document gives for its services,
-// instead of that in the previous document. Services on another host allow no port.
+// addService allows the port that a named host's own discovery document gives for its services. It
+// replaces the port from the previous document. Services on another host allow no port.
 func (g *Guard) addService(host, base *url.URL) {
 	if !g.named(host.Hostname(), portOf(host)) {
 		return
@@ -321,8 +321,8 @@ func checkLocalAddress(ip netip.Addr) error {
 }
 
 // checkLocalReference checks a URL in a document or a redirect of an origin. It returns an error
-// if the text of the URL's host shows that it is this machine or on its local link, unless the
-// origin is so, too. A [Guard] checks the addresses that host names resolve to.
+// if the text of the URL's host shows that it is this machine or on its local link, unless that is
+// true of the origin, too. A [Guard] checks the addresses that host names resolve to.
 func checkLocalReference(from, to *url.URL) error {
 	if !isLocal(to.Hostname()) || isLocal(from.Hostname()) {
 		return nil

@@ -146,15 +146,9 @@ func (c *client) ask(ctx context.Context, over *http.Client, method string, u *u
 
 // answered describes the response that contained a document.
 type answered struct {
-	url         *url.URL // the URL after redirects; the base of relative URLs in the document
+	url         *url.URL // after redirects; the base of relative URLs in the document
 	contentType string   // the value of the Content-Type header
-}
-
-// mediaType returns the media type without parameters, or "" if the header is missing or
-// invalid.
-func (a answered) mediaType() string {
-	mediaType, _, _ := mime.ParseMediaType(a.contentType)
-	return mediaType
+	mediaType   string   // without parameters; "" if the header is missing or invalid
 }
 
 // getJSON requests JSON, decodes it into out, and calls use with a description of the response.
@@ -163,7 +157,8 @@ func (c *client) getJSON(ctx context.Context, u *url.URL, prepare func(*http.Req
 	var doc *document.Document
 	by := answered{url: u}
 	err := c.read(ctx, c.http, u, prepare, func(resp *http.Response) (err error) {
-		by = answered{resp.Request.URL, resp.Header.Get("Content-Type")}
+		by = answered{url: resp.Request.URL, contentType: resp.Header.Get("Content-Type")}
+		by.mediaType, _, _ = mime.ParseMediaType(by.contentType)
 		doc, err = document.Read(resp.Body, limits)
 		return explainDocument(err)
 	})
@@ -177,7 +172,7 @@ func (c *client) getJSON(ctx context.Context, u *url.URL, prepare func(*http.Req
 		return explainDocument(use(by))
 	case errors.Is(err, document.ErrTooLarge), ctx.Err() != nil:
 		return fmt.Errorf("%s: %w", redactedURL(by.url), explainDocument(err))
-	case by.mediaType() == "text/html":
+	case by.mediaType == "text/html":
 		return hint.New(fmt.Sprintf("%s answered with HTML where JSON was wanted", redactedURL(by.url)),
 			"is there a proxy or a login page in between, or is this no provider registry?")
 	}

@@ -278,7 +278,7 @@ func (m *NetworkMirror) get(ctx context.Context, a provider.Address, name string
 		}
 	}, limits, out, func(by answered) error {
 		from = mirrorDocument{at: redactedURL(by.url), url: by.url}
-		if by.mediaType() != "application/json" {
+		if by.mediaType != "application/json" {
 			from.warnings = []string{fmt.Sprintf("%s sends %s with the Content-Type %.80q: clients refuse it, and want application/json", m.base.Host, name, by.contentType)}
 		}
 		return nil

@@ -19,14 +19,11 @@ import (
 // that the environment variable NETRC names. The logins are used only to download packages.
 //
 // The rules and the parser are those of the command "providers mirror" of OpenTofu and
-// Terraform. Their other commands do not use the file for providers. A machine entry
-// matches the host of a URL, including the port if the URL has one. The entry "default"
-// matches all other hosts. A user in the URL itself takes precedence. The login is sent
-// with the first request. A redirect to an absolute URL drops the login. A relative
-// redirect stays on the host and keeps the login. Unlike "providers mirror", Netrc sends a
-// login only over TLS or to this machine.
-//
-// The file is read before each download.
+// Terraform. Their other commands do not use the file for providers. A machine entry matches
+// the host of a URL, with the port if the URL has one. The entry "default" matches all other
+// hosts. A user in the URL itself takes precedence. The login is sent with the first request,
+// and after relative redirects. Unlike "providers mirror", Netrc sends a login only over TLS or
+// to this machine. The file is read before each download.
 type Netrc struct {
 	// Getenv and ReadFile behave like the functions of the same names in package os, and
 	// return the same errors. Each may be nil.

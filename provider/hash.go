@@ -206,7 +206,7 @@ func (c *content) doubt(f *zip.File, reason string) {
 	}
 }
 
-// addFile adds the unpacked file of an entry to c.files. It reports whether the entry replaces that of an earlier one.
+// addFile adds the unpacked file of an entry to c.files. It reports whether an earlier entry has the same file.
 func (c *content) addFile(f *zip.File) (again bool) {
 	name := unpackedName(f)
 	_, same := c.sums[name]
@@ -221,7 +221,7 @@ func (c *content) addFile(f *zip.File) (again bool) {
 	return false
 }
 
-// ambiguous returns an error that wraps ErrNoH1 if clients could compute different hashes for another reason.
+// ambiguous returns an error that wraps ErrNoH1 if clients could compute different hashes, except for a reason.
 func (c *content) ambiguous(except string) error {
 	for _, d := range c.doubts {
 		if d.reason != except {
@@ -349,7 +349,7 @@ func examine(f *zip.File) (reason string, hashable bool) {
 	return "", true
 }
 
-// isInside reports whether clients unpack an entry inside their folder, to which they join all names without "..".
+// isInside reports whether clients unpack an entry inside their folder. They refuse names with "..".
 func isInside(f *zip.File) bool {
 	return utf8.ValidString(f.Name) && !slices.Contains(strings.Split(f.Name, "/"), "..") && !strings.Contains(f.Name, "\n")
 }
@@ -386,9 +386,9 @@ func (s *sourceReader) open(size int64) (*zip.Reader, error) {
 	return z, nil
 }
 
-// checkEnd returns an error if p, the bytes that were read at the offset off, is a ZIP64 end
-// record with more than maxEntries entries, for which the library would allocate memory before
-// it reads them. The library reads the whole record with a single call.
+// checkEnd returns an error if p is a ZIP64 end record with more than maxEntries entries, because
+// the library allocates memory for all entries before it reads them. p was read at the offset
+// off. The library reads the whole record with a single call.
 func (s *sourceReader) checkEnd(p []byte, off int64) error {
 	const length = 56 // of the record without extensions
 	if len(p) != length || string(p[:4]) != "PK\x06\x06" {

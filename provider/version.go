@@ -4,10 +4,12 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"net/url"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/apparentlymart/go-versions/versions"
 	"github.com/apparentlymart/go-versions/versions/constraints"
@@ -24,10 +26,10 @@ type Version struct {
 	set bool
 }
 
-// maxNumber is the largest number in a version, 2^63-1. Clients differ in larger numbers.
+// maxNumber is the largest number in a version, 2^63-1. Clients read larger numbers differently.
 const maxNumber = "9223372036854775807"
 
-// maxVersionLen is the maximum length of a version in bytes, which is that of its tag.
+// maxVersionLen is the maximum length of a version in bytes: its tag cannot be longer.
 const maxVersionLen = 128
 
 // ParseVersion parses a version in canonical form, such as 3.2.4, 1.0.0-beta.1 or
@@ -283,5 +285,34 @@ func (s VersionSet) Matches(vs []Version) []Version {
 		}
 	}
 	SortVersions(out)
+	return out
+}
+
+// About holds the source and the publication time of a version, if its origin states them.
+type About struct {
+	// Source is the URL of the repository with the version's source code; "" if unknown.
+	Source string `json:"source,omitempty"`
+	// PublishedAt is a time in UTC in the format of RFC 3339; "" if unknown.
+	PublishedAt string `json:"published_at,omitempty"`
+}
+
+const (
+	maxSource = 512 // the maximum length of a repository's URL in bytes
+	maxTime   = 64  // the maximum length in bytes of a time, including a fraction of a second and a zone
+)
+
+// Normal returns the valid fields, with the time in canonical form.
+func (a About) Normal() About {
+	var out About
+	u, err := url.Parse(a.Source)
+	if err == nil && len(a.Source) <= maxSource && (u.Scheme == "https" || u.Scheme == "http") && u.Host != "" && u.User == nil {
+		out.Source = a.Source
+	}
+	if len(a.PublishedAt) <= maxTime {
+		t, err := time.Parse(time.RFC3339, a.PublishedAt)
+		if t = t.UTC(); err == nil && 0 < t.Year() && t.Year() <= 9999 {
+			out.PublishedAt = t.Format(time.RFC3339)
+		}
+	}
 	return out
 }

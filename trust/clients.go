@@ -54,7 +54,7 @@ func (l *limit) raise(other limit) {
 }
 
 // addLimit raises the limit of the key for one of its packets. Whether the generation terraform16 reads a key with an
-// unknown subkey or certification depends on the order of the packets, so the limit then claims it of older clients only.
+// unknown subkey or certification depends on the order of the packets. The limit then names only older clients.
 func (k *unverifiedKey) addLimit(p packet.Packet) {
 	if k.primary == nil {
 		return

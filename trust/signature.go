@@ -220,7 +220,7 @@ func primariesOf(rings []ring) (out []string) {
 }
 
 // dropUnpinned removes each key if neither the primary key nor a subkey is pinned, before its
-// self-signatures are verified. Packets without a primary key must lead to an error later.
+// self-signatures are verified. Packets without a primary key stay, to cause an error later.
 func (p Policy) dropUnpinned(rings []ring) {
 	if !p.Pins() {
 		return

@@ -111,8 +111,8 @@ func (l *source) openTofuMiss(r ociaddr.Repository) string {
 	return ""
 }
 
-// matchesAsWritten reports whether a key of a login file, as it is written, matches the repository.
-// Letter case and the scheme count, and so does which name of Docker Hub it is.
+// matchesAsWritten reports whether the text of a key in a login file matches the repository. Another
+// letter case, a scheme, or another name of Docker Hub does not match.
 func matchesAsWritten(written string, r ociaddr.Repository) bool {
 	host, path, _ := strings.Cut(written, "/")
 	return host == string(r.Registry) && (path == "" || r.Name == path || strings.HasPrefix(r.Name, path+"/"))

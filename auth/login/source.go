@@ -69,15 +69,8 @@ func (l *source) get(ctx context.Context, helpers *helperRunner, registry ociadd
 // rank returns the logins that match the repository, most specific first. Equally
 // specific logins keep their order. Sources without a login are omitted.
 func rank(all []*source, r ociaddr.Repository) []*source {
-	var out []*source
-	for _, l := range all {
-		if l.absent == "" && l.specificity(r) != noMatch {
-			out = append(out, l)
-		}
-	}
-	slices.SortStableFunc(out, func(a, b *source) int {
-		return cmp.Compare(b.specificity(r), a.specificity(r))
-	})
+	out := slices.DeleteFunc(slices.Clone(all), func(l *source) bool { return l.absent != "" || l.specificity(r) == noMatch })
+	slices.SortStableFunc(out, func(a, b *source) int { return cmp.Compare(b.specificity(r), a.specificity(r)) })
 	return out
 }
 

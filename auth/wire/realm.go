@@ -18,11 +18,10 @@ import (
 // name. It looks up the host names of token servers, and follows no redirect of a token
 // request to a blocked address.
 //
-// A registry on the internet must not make the client send a credential to a server that only
-// the client can reach. So private addresses are blocked. This protects nothing if the
-// registry itself is in a private network, and self-hosted GitLab needs such a token server:
-// registry.gitlab.example.com refers its clients to gitlab.example.com. So a registry at
-// private addresses may name a token server at a private address of the same IP version.
+// Private addresses are blocked, because a registry on the internet must not make the client send
+// a credential to a server that only the client can reach. But a registry at private addresses
+// may name a token server at a private address of the same IP version, as self-hosted GitLab does:
+// registry.gitlab.example.com refers its clients to gitlab.example.com.
 //
 // All other special addresses are always blocked: loopback, link-local, unspecified and shared
 // addresses (RFC 6598), and the metadata services of clouds. Some of these have private IPv6
@@ -97,12 +96,9 @@ func blockedRealms(registry []netip.Addr) []netip.Prefix {
 		private4 = private4 || addr.IsPrivate() && addr.Is4()
 		private6 = private6 || addr.IsPrivate() && addr.Is6()
 	}
-	for _, p := range auth.PrivateRealmPrefixes() {
-		if p.Addr().Is4() && !private4 || p.Addr().Is6() && !private6 {
-			blocked = append(blocked, p)
-		}
-	}
-	return blocked
+	return append(blocked, slices.DeleteFunc(auth.PrivateRealmPrefixes(), func(p netip.Prefix) bool {
+		return p.Addr().Is4() && private4 || p.Addr().Is6() && private6
+	})...)
 }
 
 // nat64 contains the addresses that DNS64 makes of IPv4 addresses in networks with IPv6 only.

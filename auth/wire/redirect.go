@@ -17,11 +17,9 @@ import (
 )
 
 // BlobRedirect returns the URL to which the registry redirects a request for the blob of
-// the repository. The repository must send its requests through a [Sender]. BlobRedirect
-// does not follow the redirect. Until the URL expires, anyone who has the URL can read the
-// blob. The result is "" if the registry serves the blob itself. It is also "" if the
-// registry redirects to its own API, because clients cannot read that URL without a
-// credential.
+// the repository. The repository must send its requests through a [Sender]. Until the URL
+// expires, anyone who has it can read the blob. The result is "" if the registry serves the
+// blob itself, or redirects to its own API, which clients cannot read without a credential.
 //
 // BlobRedirect returns an error if the URL is neither https nor http on loopback, or if
 // the URL contains a credential.

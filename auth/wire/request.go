@@ -22,8 +22,8 @@ func firstOf(req *http.Request) *http.Request {
 
 var blobPath = regexp.MustCompile(`/blobs/[^/:]+:[^/]+$`)
 
-// wantsJSON reports whether the request is for the registry API but not for a blob. Of a redirected
-// request, the original counts, because registries redirect to login pages.
+// wantsJSON reports whether the request is for the registry API but not for a blob. It looks at the
+// original of a redirected request, because registries redirect to login pages.
 func wantsJSON(req *http.Request) bool {
 	path := firstOf(req).URL.Path
 	return strings.HasPrefix(path, "/v2/") && !blobPath.MatchString(path)
@@ -45,8 +45,8 @@ func isReferrerList(path string) bool {
 // isPage reports whether the path is the URL path of a list of tags or repositories.
 func isPage(path string) bool { return strings.HasSuffix(path, "/tags/list") || path == "/v2/_catalog" }
 
-// maxErrorBody is how many bytes of an error response are used, to decide whether a registry sent
-// it, and to show it.
+// maxErrorBody is how many bytes of an error response are used to decide whether a registry sent it,
+// and are shown.
 const maxErrorBody = 64 << 10
 
 // isTokenRequest reports whether the request is a POST that exchanges a refresh token or
@@ -82,8 +82,8 @@ func peek(resp *http.Response, n int64) ([]byte, error) {
 	return start, err
 }
 
-// tracedPath returns the path of a request for traces and logs, but not that of a redirected
-// request, into which storage may put a signature.
+// tracedPath returns the path of a request for traces and logs. It omits the path of a redirected
+// request, because storage may put a signature into it.
 func tracedPath(req *http.Request) string {
 	if req.Response != nil {
 		return "redirected"

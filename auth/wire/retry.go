@@ -22,19 +22,15 @@ const (
 	maxRetryAfter = time.Minute
 )
 
-// retrier is a transport that retries requests. It retries a request if a registry
-// responds with status 429, 502, 503 or 504. It retries a GET or HEAD also after status
-// 500. It retries a request if the connection is refused, or breaks before the response.
-// With the check readWhole below it, retrier also retries if the connection breaks in the
-// middle of a small response that is not a blob.
+// retrier is a transport that retries the requests that [repeatable] allows. It retries after
+// status 429, 502, 503 or 504, and a GET or HEAD also after status 500. It retries if the
+// connection is refused, or breaks before the response. With the check readWhole below it, it
+// also retries if the connection breaks in the middle of a small response that is not a blob.
 //
-// Only requests that are safe to repeat are retried: GET, HEAD, PUT, DELETE, the POST
-// that opens an upload, and the POST that requests a token. A request with a body is
-// retried only if the body can be read again. The maximum wait starts at delay and
-// doubles with each retry. Each wait is random between half the maximum and the maximum
-// ("equal jitter"): with waits down to zero, all retries could end before a registry that
-// restarts is back. No wait is shorter than Retry-After. If a wait would exceed the
-// deadline of the request's context, the last response is returned instead.
+// The maximum wait starts at delay and doubles with each retry. Each wait is random between half
+// the maximum and the maximum ("equal jitter"): with waits down to zero, all retries could end
+// before a registry that restarts is back. No wait is shorter than Retry-After. If a wait would
+// exceed the deadline of the request's context, the last response is returned instead.
 type retrier struct {
 	next   http.RoundTripper
 	delay  time.Duration // the maximum wait before the first retry
@@ -87,9 +83,8 @@ func (p retryPolicy) Retry(attempt int, resp *http.Response, err error) (time.Du
 	return wait, nil
 }
 
-// repeatable reports whether sending the request twice has the same effect as sending it
-// once. This is true of a POST that opens an upload, because unused upload sessions expire, and of
-// a token request.
+// repeatable reports whether the request can be sent again, with the same effect as once. A POST
+// that opens an upload can, because unused upload sessions expire, and so can a token request.
 func repeatable(req *http.Request) bool {
 	if req.Body != nil && req.Body != http.NoBody && req.GetBody == nil {
 		return false

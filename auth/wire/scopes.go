@@ -12,12 +12,10 @@ import (
 
 var repositoryPath = regexp.MustCompile(`^/v2/(.+)/(?:tags|manifests|blobs|referrers)/`)
 
-// ownScopes returns the request without the scopes of other repositories in its
-// context. oras-go requests one token with all scopes of the context. When oras-go
-// copies between two repositories, the context of a read also has the scope of the
-// destination. Harbor grants permissions by the project of the first scope in the token
-// request. A robot account gets no permissions if the first scope is for another
-// project.
+// ownScopes returns the request without the scopes of other repositories in its context. oras-go
+// requests one token with all scopes of the context, which also has the scope of the destination
+// when oras-go copies between two repositories. Harbor grants permissions by the project of the
+// first scope in the token request. A robot account gets none if that is another project.
 //
 // The request for a mount keeps the scopes of two repositories. A request whose path
 // contains no repository keeps all scopes.
@@ -41,12 +39,10 @@ func ownScopes(req *http.Request) *http.Request {
 
 var bearerScope = regexp.MustCompile(`(?i)^(\s*bearer\s(?:.*,)?\s*scope=")([^"]+)(".*)$`)
 
-// narrowScopes removes the scopes that the request does not need from the challenge.
-// Some registries always ask for push access, or for access to the catalog. oras-go
-// would request all scopes in the challenge from the token server.
-//
-// If the request already had a token, narrowScopes does not change the challenge,
-// because the narrow token was not sufficient.
+// narrowScopes removes the scopes that the request does not need from the challenge, because
+// oras-go would request them all. Some registries always ask for push access, or for access to
+// the catalog. If the request already had a token, the narrow token was not sufficient, and
+// narrowScopes does not change the challenge.
 func narrowScopes(req *http.Request, resp *http.Response) error {
 	if resp.StatusCode != http.StatusUnauthorized || req.Header.Get("Authorization") != "" {
 		return nil

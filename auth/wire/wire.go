@@ -117,9 +117,7 @@ type configured struct {
 
 // New returns connections with the options, which must be valid. It makes no requests yet.
 func New(opts Options) *Connections {
-	if opts.Log == nil {
-		opts.Log = slog.New(slog.DiscardHandler)
-	}
+	opts.Log = cmp.Or(opts.Log, slog.New(slog.DiscardHandler))
 	opts.UserAgent = cmp.Or(opts.UserAgent, "ocibridge")
 	opts.RetryDelay = cmp.Or(opts.RetryDelay, 500*time.Millisecond)
 	c := &Connections{

@@ -22,6 +22,7 @@
 package access
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
@@ -79,13 +80,8 @@ type Control struct {
 
 // New returns a control for the given tokens and issuers.
 func New(o Options) *Control {
-	c := &Control{keys: o.Keys, log: o.Log, n: o.Counters, equal: subtle.ConstantTimeCompare}
-	if c.n == nil {
-		c.n = &telemetry.AccessCounters{}
-	}
-	if c.log == nil {
-		c.log = slog.New(slog.DiscardHandler)
-	}
+	c := &Control{keys: o.Keys, equal: subtle.ConstantTimeCompare}
+	c.log, c.n = cmp.Or(o.Log, slog.New(slog.DiscardHandler)), cmp.Or(o.Counters, &telemetry.AccessCounters{})
 	if c.keys == nil {
 		k := RandomKeys()
 		c.keys = func() *Keys { return k }

@@ -294,7 +294,7 @@ func defaultSize(dir string, held int64) (int64, error) {
 	return sizeFor(free, held), err
 }
 
-// sizeFor returns the default size limit of a cache that holds some bytes, on a disk with free bytes.
+// sizeFor returns the default size limit of a cache with held bytes, on a disk with free bytes left.
 func sizeFor(free, held int64) int64 { return min(maxDefaultSize, (free+held)/10) }
 
 // Size is the size of a [Cache].

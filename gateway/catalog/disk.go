@@ -31,10 +31,10 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// disk caches good answers in a folder, with a folder in it for each provider and each module. That
-// has a record of the list of tags, a record of each version's index, a record of the summary, and
-// content named by its digest. A file is written under a temporary name and renamed. It is checked
-// whenever it is read, and counts as absent if a crash has damaged it.
+// disk caches good answers. The folder of a provider or a module has a record of the list of tags, a
+// record of each version's index, a record of the summary, and content named by its digest. A file is
+// written under a temporary name and renamed. It is checked whenever it is read, and counts as absent
+// if a crash has damaged it.
 //
 //	ab/cdef0123.../list          record
 //	               3.2.4         record

@@ -73,7 +73,7 @@ func (v View) contentOf(k kind, of subject.Address, desc ocispec.Descriptor) que
 	return q
 }
 
-// ofRegistry asks the registry alone.
+// ofRegistry returns the same question to the registry alone.
 func (c *Catalog) ofRegistry(q question) question {
 	q.union, q.prefix = false, c.prefix(false)
 	return q

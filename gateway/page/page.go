@@ -16,6 +16,7 @@
 package page
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net/http"
@@ -110,9 +111,7 @@ type page struct {
 // New returns the page's handler. It serves the paths /, /search, /sign-in and all paths below /p/, /m/ and
 // /assets/. Other paths get 404.
 func New(o Options) http.Handler {
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	pulls := o.Pulls != nil
 	if !pulls {
 		o.Pulls = func(provider.Address) bool { return false }

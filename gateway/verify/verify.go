@@ -91,14 +91,9 @@ func New(o Options) *Checker {
 	if o.Policy == nil {
 		o.Policy = func(provider.Address) trust.Policy { return trust.Policy{} }
 	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
-	if o.Counters == nil {
-		o.Counters = &telemetry.VerifyCounters{}
-	}
 	results, _ := lru.New[subject, *outcome](remembered) // fails only for a negative size
-	return &Checker{policy: o.Policy, log: o.Log, n: o.Counters, results: results}
+	log, n := cmp.Or(o.Log, slog.New(slog.DiscardHandler)), cmp.Or(o.Counters, &telemetry.VerifyCounters{})
+	return &Checker{policy: o.Policy, log: log, n: n, results: results}
 }
 
 // Check returns a copy of found with only the packages that may be served, without h1: hashes, and with the
