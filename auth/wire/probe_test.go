@@ -20,9 +20,10 @@ func TestLoopbackRegistriesAreAskedForTLS(t *testing.T) {
 	for _, allPlain := range []bool{false, true} {
 		c := newClient(Options{PlainHTTP: allPlain, RetryDelay: time.Millisecond, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}, account{})
 		dials := map[string]int{}
-		c.schemes.dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		dial := c.dialTLS
+		c.dialTLS = func(ctx context.Context, network, addr string) (net.Conn, error) {
 			dials[addr]++
-			return newSchemes().dial(ctx, network, addr)
+			return dial(ctx, network, addr)
 		}
 		for range 2 {
 			for _, tt := range []struct {
@@ -57,19 +58,19 @@ func TestLoopbackRegistriesAreAskedForTLS(t *testing.T) {
 func TestProbeAddresses(t *testing.T) {
 	errStop := errors.New("stop")
 	for host, want := range map[string]string{"localhost": "localhost:443", "localhost:5000": "localhost:5000", "[::1]:5000": "[::1]:5000", "[::1]": "[::1]:443"} {
-		s := newSchemes()
+		c := New(Options{})
 		got := ""
-		s.dial = func(_ context.Context, _, addr string) (net.Conn, error) {
+		c.dialTLS = func(_ context.Context, _, addr string) (net.Conn, error) {
 			got = addr
 			return nil, errStop
 		}
-		if plain, err := s.plain(t.Context(), ociaddr.Registry(host)); plain || err != nil || got != want {
+		if plain, err := c.speaksPlainHTTP(t.Context(), ociaddr.Registry(host)); plain || err != nil || got != want {
 			t.Errorf("%s: dialled %s, %t, %v", host, got, plain, err)
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := newSchemes().plain(ctx, "localhost:1"); !errors.Is(err, context.Canceled) {
+	if _, err := New(Options{}).speaksPlainHTTP(ctx, "localhost:1"); !errors.Is(err, context.Canceled) {
 		t.Errorf("probe after the caller gave up: %v", err)
 	}
 }

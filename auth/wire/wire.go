@@ -102,8 +102,9 @@ type Connections struct {
 	shared http.RoundTripper
 
 	sent    *sentSecrets
-	schemes *schemes
-	now     func() time.Time // the clock that decides whether a token has expired
+	dialTLS func(ctx context.Context, network, addr string) (net.Conn, error) // connects to loopback registries
+	plain   sync.Map                                                          // from such an ociaddr.Registry to whether it speaks plain HTTP
+	now     func() time.Time                                                  // the clock that decides whether a token has expired
 	lookup  lookupFunc
 }
 
@@ -122,7 +123,8 @@ func New(opts Options) *Connections {
 	opts.RetryDelay = cmp.Or(opts.RetryDelay, 500*time.Millisecond)
 	c := &Connections{
 		opts: opts, byHost: map[string]configured{}, base: opts.Transport,
-		sent: newSentSecrets(), schemes: newSchemes(), now: time.Now, lookup: net.DefaultResolver.LookupNetIP,
+		sent: newSentSecrets(), now: time.Now, lookup: net.DefaultResolver.LookupNetIP,
+		dialTLS: (&tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}}).DialContext,
 	}
 	if c.base == nil {
 		c.base = defaultTransport()
@@ -181,7 +183,7 @@ func (c *Connections) PlainHTTP(ctx context.Context, r ociaddr.Registry) (bool, 
 	if c.Settings(r).PlainHTTP || !r.IsLoopback() {
 		return c.AllowsPlainHTTP(r), nil
 	}
-	return c.schemes.plain(ctx, r)
+	return c.speaksPlainHTTP(ctx, r)
 }
 
 // Reachable sends a request without a credential to the root of the registry's API. It
@@ -270,22 +272,12 @@ func (r router) RoundTrip(req *http.Request) (*http.Response, error) {
 
 const probeTimeout = 5 * time.Second
 
-// schemes caches which loopback registries speak plain HTTP.
-type schemes struct {
-	dial  func(ctx context.Context, network, addr string) (net.Conn, error) // connects and does a TLS handshake
-	known sync.Map                                                          // from ociaddr.Registry to a bool: whether the registry speaks plain HTTP
-}
-
-func newSchemes() *schemes {
-	return &schemes{dial: (&tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}}).DialContext}
-}
-
-// plain reports whether the registry speaks plain HTTP. It starts a TLS handshake, and does
-// not verify the certificate, because it sends no data over the connection. If the handshake is
-// inconclusive, for example because no server listens yet, plain returns false and caches
+// speaksPlainHTTP reports whether a loopback registry speaks plain HTTP. It starts a TLS handshake,
+// and does not verify the certificate, because it sends no data over the connection. If the
+// handshake is inconclusive, for example because no server listens yet, it returns false and caches
 // nothing. The caller's next request then fails with a useful error.
-func (s *schemes) plain(ctx context.Context, r ociaddr.Registry) (bool, error) {
-	if plain, ok := s.known.Load(r); ok {
+func (c *Connections) speaksPlainHTTP(ctx context.Context, r ociaddr.Registry) (bool, error) {
+	if plain, ok := c.plain.Load(r); ok {
 		return plain.(bool), nil
 	}
 	bounded, cancel := context.WithTimeout(ctx, probeTimeout)
@@ -294,14 +286,14 @@ func (s *schemes) plain(ctx context.Context, r ociaddr.Registry) (bool, error) {
 	if _, _, err := net.SplitHostPort(address); err != nil { // there is no port
 		address = net.JoinHostPort(strings.Trim(address, "[]"), "443")
 	}
-	conn, err := s.dial(bounded, "tcp", address)
+	conn, err := c.dialTLS(bounded, "tcp", address)
 	if err == nil {
 		_ = conn.Close()
 	}
 	plain := errors.As(err, new(tls.RecordHeaderError))
 	switch {
 	case plain || err == nil:
-		s.known.Store(r, plain)
+		c.plain.Store(r, plain)
 	case ctx.Err() != nil:
 		return false, ctx.Err()
 	}
