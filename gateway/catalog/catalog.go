@@ -32,6 +32,7 @@ import (
 	"time"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	orascontent "oras.land/oras-go/v2/content"
 	"oras.land/oras-go/v2/registry"
 
 	"github.com/ocibridge/ocibridge/artifact"
@@ -354,19 +355,14 @@ func (v View) Evidence(ctx context.Context, of *Item) (*artifact.Evidence, error
 }
 
 // Metadata returns a fetcher of content of at most 4 MiB, from the cache or a provider's repository.
-func (v View) Metadata(a provider.Address) artifact.Fetcher { return metadata{v, a} }
-
-type metadata struct {
-	v View
-	a provider.Address
-}
-
-func (m metadata) Fetch(ctx context.Context, desc ocispec.Descriptor) (io.ReadCloser, error) {
-	item, err := m.v.get(ctx, m.v.contentOf(content, m.a, desc))
-	if err != nil {
-		return nil, err
-	}
-	return io.NopCloser(bytes.NewReader(item.content)), nil
+func (v View) Metadata(a provider.Address) artifact.Fetcher {
+	return orascontent.FetcherFunc(func(ctx context.Context, desc ocispec.Descriptor) (io.ReadCloser, error) {
+		item, err := v.get(ctx, v.contentOf(content, a, desc))
+		if err != nil {
+			return nil, err
+		}
+		return io.NopCloser(bytes.NewReader(item.content)), nil
+	})
 }
 
 // Package returns a package of a version. If the provider's repository cannot be opened,

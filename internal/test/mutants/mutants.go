@@ -306,7 +306,7 @@ var mutants = []mutant{
 		"blocked := slices.Clone(alwaysBlocked)", "blocked := []netip.Prefix{}",
 		"auth/wire.TestTokenServerInAPrivateNetwork"},
 	{"the private IPv6 addresses that a registry at private IPv4 addresses must not name", "auth/wire.blockedRealms",
-		"p.Addr().Is6() && !private6", "p.Addr().Is6() && !private4",
+		"p.Addr().Is6() && private6", "p.Addr().Is6() && private4",
 		"auth/wire.TestTokenServerInAPrivateNetwork"},
 	{"the check of all addresses of a registry", "auth/wire.blockedRealms",
 		"return p.Contains(addr)", "return false",
