@@ -98,8 +98,7 @@ func (c *Catalog) fetchListing(ctx context.Context, up *upstream, item *Item) (*
 	case mayBeAbsent && c.deniedIsAbsent(ctx, account, up.subject, err):
 		err = fmt.Errorf("%w: the registry denies it, as it does what is absent: %v", ErrAbsent, err)
 	default:
-		up.fail(err)
-		return item, err
+		return item, up.fail(err)
 	}
 	if c.list(item, tags); err != nil {
 		return item, err
@@ -194,15 +193,13 @@ func (c *Catalog) fetchVersion(ctx context.Context, up *upstream, item *Item) (*
 	before := up.before
 	tag, err := c.currentTag(ctx, up)
 	if err != nil {
-		up.fail(err)
-		return item, err
+		return item, up.fail(err)
 	}
 	if last := indexOf(before); last != "" && (!subject.TraitsOf(up.subject).LeadingV || tag == tagOf(before)) {
 		same, err := resolvesTo(ctx, up.store, tag, last)
 		switch {
 		case err != nil:
-			up.fail(err)
-			return item, err
+			return item, up.fail(err)
 		case same:
 			return before.Value, before.Err
 		}
@@ -236,8 +233,7 @@ func (c *Catalog) check(ctx context.Context, up *upstream, item *Item) error {
 	item.Found = checked
 	switch {
 	case errors.Is(err, artifact.ErrMissing):
-		up.fail(err)
-		return err
+		return up.fail(err)
 	case err != nil:
 		refused := &refusal{found.Index.Digest, artifact.Brief(err)}
 		if len(found.Missing) > 0 {
@@ -274,14 +270,11 @@ func (c *Catalog) readVersion(ctx context.Context, up *upstream, tag ociaddr.Tag
 	case up.failure != nil:
 		return nil, up.failure
 	case errors.Is(err, artifact.ErrMissing):
-		up.fail(err) // the missing manifests may still arrive, for example in a replica
-		return nil, err
+		return nil, up.fail(err) // the missing manifests may still arrive, for example in a replica
 	case err != nil:
 		return nil, err
 	case len(found.Missing) > 0 && stale != nil && len(stale.Value.Found.Missing) == 0:
-		err := found.Missing[0].Err()
-		up.fail(err) // until they arrive, the stale answer, which has all platforms, is served
-		return nil, err
+		return nil, up.fail(found.Missing[0].Err()) // until they arrive, the stale answer, which has all platforms, is served
 	}
 	return found, nil
 }

@@ -90,8 +90,7 @@ func (c *Catalog) fetchSummary(ctx context.Context, up *upstream, item *Item) (*
 		same, err := resolvesTo(ctx, up.store, ociaddr.StateTag, before.Value.state.Digest)
 		switch {
 		case err != nil:
-			up.fail(err)
-			return item, err
+			return item, up.fail(err)
 		case same:
 			return before.Value, nil
 		}

@@ -3,6 +3,7 @@ package catalog
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -46,13 +47,12 @@ var _ artifact.ReferenceFetcher = (*upstream)(nil)
 // errOffline means that content is not in the cache and that the registry must not be asked.
 var errOffline = errors.New("not in the cache")
 
-// fail records the registry's first failure.
-func (u *upstream) fail(err error) {
+// fail records the registry's first failure. It returns err.
+func (u *upstream) fail(err error) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.failure == nil {
-		u.failure = err
-	}
+	u.failure = cmp.Or(u.failure, err)
+	return err
 }
 
 // failed records a failed request, unless package artifact has cancelled it. It cancels the
