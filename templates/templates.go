@@ -104,6 +104,11 @@ func KindOf(source string) subject.Kind {
 	return slices.MaxFunc(subject.Kinds, func(a, b subject.Kind) int { return used(a) - used(b) })
 }
 
+// NamesOf returns the names that only templates of one kind can use, as in "${name} and ${system}".
+func NamesOf(of subject.Kind) string {
+	return "${" + strings.Join(kinds[of].names[2:], "} and ${") + "}"
+}
+
 // Source returns the template as written.
 func (t *Template) Source() string { return t.source }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/zclconf/go-cty/cty/convert"
 
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
@@ -199,5 +200,53 @@ func TestExampleOfEachTemplate(t *testing.T) {
 				t.Errorf("%s: template %d: %s, want %s", name, i, got, tc.want[i])
 			}
 		}
+	}
+}
+
+// policy is the address of a made-up kind.
+type policy struct {
+	subject.Address
+	parts [subject.MaxParts]string
+}
+
+func (policy) Kind() subject.Kind                { return "policy" }
+func (p policy) Parts() [subject.MaxParts]string { return p.parts }
+func (p policy) String() string                  { return strings.Join(p.parts[:], "/") }
+
+// TestAnotherKind shows that a row is all that templates need for another kind, and that every kind has one.
+func TestAnotherKind(t *testing.T) {
+	for _, of := range subject.Kinds {
+		k := kinds[of]
+		if n := len(k.names); n < 3 || len(k.ordinary) != n || len(k.common) != n || k.address == nil || k.help == "" || k.widen == "" {
+			t.Errorf("the row of a %s is incomplete", of)
+		}
+	}
+	kinds["policy"] = kind{
+		names: []string{"hostname", "namespace", "set", "rule"}, ordinary: []string{"a.example", "b", "c", "d"}, common: [][]string{hosts, {"b"}, {"c"}, {"d", "e"}},
+		address: func(p []string) (subject.Address, error) { return policy{parts: [subject.MaxParts]string(p)}, nil },
+		widen:   "write a policy block",
+	}
+	defer delete(kinds, "policy")
+	ofPolicies, err := New("policy", "ghcr.io/${hostname}/${namespace}/${set}/${rule}", subject.Selector{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ofProviders, err := Parse("ghcr.io/${hostname}/${namespace}/${type}", include(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, rule := Set{ofProviders, ofPolicies}, policy{parts: [subject.MaxParts]string{"a.example", "acme", "net", "open"}}
+	repo, err := set.Repository(rule)
+	if found := ofPolicies.Addresses(repo); err != nil || repo.String() != "ghcr.io/a.example/acme/net/open" || len(found) != 1 || found[0] != subject.Address(rule) {
+		t.Errorf("%s, %v: %v", repo, err, found)
+	}
+	if a := set.Example(ofPolicies); a == nil || a.Kind() != "policy" || len(set.Of("policy")) != 1 {
+		t.Errorf("the example %v, and %d templates", a, len(set.Of("policy")))
+	}
+	if _, err := set[:1].For(rule); !errors.Is(err, ErrNotSelected) || hint.Of(err) != "write a policy block" {
+		t.Errorf("%v, hint %q", err, hint.Of(err))
+	}
+	if ofProviders.Selects(rule) || ofPolicies.Selects(null) {
+		t.Error("a template selects an address of another kind")
 	}
 }

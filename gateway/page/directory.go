@@ -89,7 +89,7 @@ func (d *directory) listed(ctx context.Context) listed {
 // requestList requests the registry's list. If that fails, it returns the entries of the last list.
 func requestList(ctx context.Context, list func(context.Context) Names, last *fresh.Answer[listed]) (l listed) {
 	names := list(ctx)
-	l.entries, l.complete = slices.Concat(entriesOf(names.Providers), entriesOf(names.Modules)), names.Complete
+	l.entries, l.complete = entriesOf(names.All), names.Complete
 	if len(l.entries) > maxListed {
 		l.entries, l.complete = l.entries[:maxListed], false
 	}
@@ -120,7 +120,7 @@ func (e entry) Page() string { return e.versionPage(provider.Version{}) }
 
 // versionPage returns the path of a version's page, or of the entry's page if v is zero.
 func (e entry) versionPage(v provider.Version) string {
-	path := string(e.Kind()[:1]) + "/" + e.Path() // p/ for providers, m/ for modules
+	path := subject.TraitsOf(e.Address).Page + "/" + e.Path()
 	if !v.IsZero() {
 		path += "/" + url.PathEscape(v.String())
 	}

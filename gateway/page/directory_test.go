@@ -11,6 +11,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/gateway"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/provider"
 )
@@ -34,7 +35,7 @@ func TestDirectory(t *testing.T) {
 			if fails.Load() {
 				return Names{}
 			}
-			return Names{Providers: []provider.Address{a}, Modules: []module.Address{module.MustParseAddress("registry.acme.example/acme/other/aws")}, Complete: true}
+			return Names{All: []subject.Address{a, module.MustParseAddress("registry.acme.example/acme/other/aws")}, Complete: true}
 		}})
 		see := func(want listed, asks int32) {
 			t.Helper()

@@ -180,7 +180,7 @@ func TestModuleAccess(t *testing.T) {
 	b.pushModule(secret, "1.0.0", "1.0.0", "")
 	b.index(widget, "1.0.0", artifact.Version{})
 	b.options.List = func(context.Context) page.Names {
-		return page.Names{Providers: []provider.Address{widget}, Modules: []module.Address{net, secret}, Complete: true}
+		return page.Names{All: []subject.Address{widget, net, secret}, Complete: true}
 	}
 	b.options.Setup = func(_ string, _ bool, modules []svchost.Hostname) page.Setup {
 		return page.Setup{Hosts: fmt.Sprintf("hosts=%v", modules)}

@@ -29,6 +29,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/gateway"
 	"github.com/ocibridge/ocibridge/gateway/access"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
@@ -83,11 +84,10 @@ type Options struct {
 	ListTTL time.Duration
 }
 
-// Names are the providers and modules in the catalog of a registry.
+// Names are the addresses of all kinds in the catalog of a registry.
 type Names struct {
-	Providers []provider.Address
-	Modules   []module.Address
-	Complete  bool // the registry has no others
+	All      []subject.Address
+	Complete bool // the registry has no others
 }
 
 // Limits of one page's content, and of the time to read it.

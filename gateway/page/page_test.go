@@ -24,6 +24,7 @@ import (
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/gateway/page"
 	"github.com/ocibridge/ocibridge/gateway/verify"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/release"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/stored"
 	"github.com/ocibridge/ocibridge/module"
@@ -435,12 +436,12 @@ func TestSearch(t *testing.T) {
 	b := newBench(t)
 	b.options.Configured = []provider.Address{provider.MustParseAddress("registry.opentofu.org/hashicorp/random"), provider.MustParseAddress("bücher.example/acme/shelf")}
 	b.options.List = func(context.Context) page.Names {
-		out := []provider.Address{widget, provider.MustParseAddress("registry.opentofu.org/hashicorp/random")}
+		out := []subject.Address{widget, provider.MustParseAddress("registry.opentofu.org/hashicorp/random")}
 		for i := range 60 {
 			out = append(out, provider.MustParseAddress(fmt.Sprintf("many.example/acme/p%02d", i)))
 		}
-		modules := []module.Address{net, module.MustParseAddress("many.example/acme/widget-of-ours/aws")}
-		return page.Names{Providers: out, Modules: modules, Complete: true}
+		out = append(out, net, module.MustParseAddress("many.example/acme/widget-of-ours/aws"))
+		return page.Names{All: out, Complete: true}
 	}
 	c := b.serve(nil)
 	for query, to := range map[string]string{
@@ -502,12 +503,12 @@ func TestSearch(t *testing.T) {
 // TestManyProviders shows that a page causes at most two allocations for each known provider.
 func TestManyProviders(t *testing.T) {
 	b := newBench(t)
-	var all []provider.Address // the gateway does not serve them, so that the page reads no versions
+	var all []subject.Address // the gateway does not serve them, so that the page reads no versions
 	for i := range 5000 {
 		all = append(all, provider.MustParseAddress(fmt.Sprintf("elsewhere.example/n%d/p%04d", i%7, i)))
 	}
 	all = append(all, provider.MustParseAddress("bücher.example/acme/shelf"))
-	b.options.List = func(context.Context) page.Names { return page.Names{Providers: all, Complete: true} }
+	b.options.List = func(context.Context) page.Names { return page.Names{All: all, Complete: true} }
 	c := b.serve(nil)
 	c.want("/", 200, "elsewhere.example/n0/p0000", "All known providers")
 	c.want(escaped("p49 n3"), 200, "14 providers whose address matches", "elsewhere.example/n3/p4903")

@@ -2,7 +2,6 @@ package page
 
 import (
 	"cmp"
-	"fmt"
 	"net/http"
 	"regexp"
 	"slices"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/opentofu/svchost"
 
+	"github.com/ocibridge/ocibridge/internal/base/hint"
 	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/provider"
@@ -173,14 +173,11 @@ func lacksHost(e entry) bool { return e.Parts()[3] == "" && !strings.ContainsAny
 
 // counted returns the number of entries in words.
 func counted(all []entry) string {
-	providers, modules := split(all)
+	by := subject.ByKind(all, func(e entry) subject.Address { return e.Address })
 	var out []string
-	for _, of := range [][]entry{providers, modules} {
-		switch {
-		case len(of) == 1:
-			out = append(out, "1 "+of[0].What())
-		case len(of) > 1:
-			out = append(out, fmt.Sprintf("%d %ss", len(of), of[0].What()))
+	for _, kind := range subject.Kinds {
+		if n := len(by[kind]); n > 0 {
+			out = append(out, hint.Count(n, string(kind)))
 		}
 	}
 	return strings.Join(out, " and ")

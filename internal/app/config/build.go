@@ -18,9 +18,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/base/files"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 	"github.com/ocibridge/ocibridge/internal/base/subject"
-	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
-	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/templates"
 	"github.com/ocibridge/ocibridge/trust"
 )
@@ -101,7 +99,7 @@ func (d *decoder) mirrors(f *fileBlock) (set templates.Set, written []MirrorText
 	})
 	for _, m := range all {
 		b := d.of(m)
-		sel := d.selector(b, m.Include, m.Exclude)
+		sel := selectorOf(d, b, m.Include, m.Exclude)
 		if m.Template == "" {
 			continue // another diagnostic reports the missing or invalid template
 		}
@@ -122,7 +120,7 @@ func (d *decoder) moduleMirrors(blocks []moduleMirrorBlock) (out []ModuleMirror)
 		if m.Template == "" {
 			continue // another diagnostic reports the missing or invalid template
 		}
-		t, err := templates.Parse(m.Template, module.Selector{Include: m.Include, Exclude: m.Exclude})
+		t, err := templates.Parse(m.Template, selectorOf(d, b, m.Include, m.Exclude))
 		if err != nil {
 			d.errorf(b.at("repository_template"), "repository_template", err)
 			continue
@@ -132,23 +130,12 @@ func (d *decoder) moduleMirrors(blocks []moduleMirrorBlock) (out []ModuleMirror)
 	return out
 }
 
-// readable returns the selector of a token or a rule.
-func (d *decoder) readable(b *block, include, exclude []readablePattern) (out subject.Selector) {
-	for i, p := range include {
-		out.Include = append(out.Include, p.Pattern)
-		d.warnOfClients(b.atElement("include", i), p.ClientWarning())
-	}
-	for _, p := range exclude {
-		out.Exclude = append(out.Exclude, p.Pattern)
-	}
-	return out
-}
-
-func (d *decoder) selector(b *block, include, exclude []provider.Pattern) provider.Selector {
+// selectorOf returns the selector of a block, and warns of patterns that some clients refuse.
+func selectorOf[P subject.Pattern](d *decoder, b *block, include, exclude []P) subject.SelectorOf[P] {
 	for i, p := range include {
 		d.warnOfClients(b.atElement("include", i), p.ClientWarning())
 	}
-	return provider.Selector{Include: include, Exclude: exclude}
+	return subject.SelectorOf[P]{Include: include, Exclude: exclude}
 }
 
 func (d *decoder) logins(blocks []credentialsBlock) []login.Login {

@@ -42,7 +42,7 @@ func (d *decoder) tokens(blocks []tokenBlock) []access.Token {
 			d.fail(b.at("sha256"), "Duplicate token", "Another token block has the same sum: give each its own token, or remove one of them.")
 		}
 		out = append(out, access.Token{
-			Name: t.Name, SHA256: t.SHA256, Selector: d.readable(b, t.Include, t.Exclude), Expires: t.Expires, Operator: t.Operator,
+			Name: t.Name, SHA256: t.SHA256, Selector: selectorOf(d, b, t.Include, t.Exclude), Expires: t.Expires, Operator: t.Operator,
 		})
 	}
 	return out
@@ -55,7 +55,7 @@ func (d *decoder) oidc(blocks []oidcBlock) []access.Issuer {
 		issuer := access.Issuer{Name: o.Name, URL: o.Issuer, Audience: o.Audience}
 		for i := range o.Rules {
 			r := &o.Rules[i]
-			issuer.Rules = append(issuer.Rules, access.Rule{Claims: r.Claims, Selector: d.readable(d.of(r), r.Include, r.Exclude)})
+			issuer.Rules = append(issuer.Rules, access.Rule{Claims: r.Claims, Selector: selectorOf(d, d.of(r), r.Include, r.Exclude)})
 		}
 		if len(o.Rules) == 0 {
 			d.fail(b.header, "Missing rule block", "Without a rule block, no token of this issuer may read anything.")
@@ -104,7 +104,7 @@ func (d *decoder) pullThrough(p *pullThroughBlock) *PullThrough {
 	}
 	return &PullThrough{
 		Enabled:   p.Enabled,
-		Scope:     pull.Scope{Selector: d.selector(d.of(p), p.Include, p.Exclude), Versions: p.Versions, Platforms: p.Platforms, Cooldown: p.Cooldown},
+		Scope:     pull.Scope{Selector: selectorOf(d, d.of(p), p.Include, p.Exclude), Versions: p.Versions, Platforms: p.Platforms, Cooldown: p.Cooldown},
 		Limits:    pull.Limits{MaxConcurrent: p.MaxConcurrent, MaxPerDay: p.MaxPerDay, MaxSize: p.MaxSize, MaxSpool: p.MaxSpool},
 		Retention: p.Retention,
 	}

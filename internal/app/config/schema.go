@@ -11,6 +11,7 @@ import (
 	"github.com/ocibridge/ocibridge/auth/login"
 	"github.com/ocibridge/ocibridge/gateway/access"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
@@ -414,9 +415,9 @@ type tokenBlock struct {
 	// The providers and modules that the token may read; without it, all. A pattern of three parts is for providers, a
 	// pattern of four parts for modules. A token whose patterns are all for providers reads no modules, and a token
 	// whose patterns are all for modules reads no providers.
-	Include []readablePattern `hcl:"include,optional" value:"provider and module patterns"`
+	Include []subject.Pattern `hcl:"include,optional" value:"provider and module patterns"`
 	// Exceptions from `include`.
-	Exclude []readablePattern `hcl:"exclude,optional" value:"provider and module patterns"`
+	Exclude []subject.Pattern `hcl:"exclude,optional" value:"provider and module patterns"`
 	// When the token expires: a date (at the start of that day in UTC), or a time as in RFC 3339.
 	Expires time.Time `hcl:"expires,optional" value:"time"`
 	// Whether the token belongs to an operator, who may also read metrics and drop cached answers.
@@ -456,7 +457,7 @@ type ruleBlock struct {
 	Claims map[string]string `hcl:"claims,optional" value:"map of text" required:"true"`
 	// The providers and modules that the token may then read; without it, all. The patterns are those of a `token`
 	// block.
-	Include []readablePattern `hcl:"include,optional" value:"provider and module patterns"`
+	Include []subject.Pattern `hcl:"include,optional" value:"provider and module patterns"`
 	// Exceptions from `include`.
-	Exclude []readablePattern `hcl:"exclude,optional" value:"provider and module patterns"`
+	Exclude []subject.Pattern `hcl:"exclude,optional" value:"provider and module patterns"`
 }

@@ -22,7 +22,7 @@ import (
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/base/files"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
-	"github.com/ocibridge/ocibridge/internal/base/subject"
+	"github.com/ocibridge/ocibridge/internal/registries/query"
 	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
@@ -86,7 +86,7 @@ func (d *decoder) parsers() (byName, byKind map[string]any) {
 		"duration": ParseDuration, "file": d.parsePath, "files": d.parsePath, "fingerprints": parseFingerprint, "folder": d.parsePath,
 		"level": parseLevel, "list of names": parseDomain, "list of text": parseScope, "list of two numbers": parsePorts,
 		"map of text": parseClaims, "name": parseText, "number": numberTo(MaxCount), "off or required": parseVerify,
-		"module patterns": module.ParsePattern, "provider and module patterns": parseReadable,
+		"module patterns": module.ParsePattern, "provider and module patterns": query.ParsePattern,
 		"patterns": provider.ParsePattern, "platforms": provider.ParsePlatform, "secret": parseSecret, "sha256": parseSHA256,
 		"size": ParseSize, "source": d.parseSource, "text": parseText, "text or json": parseFormat, "time": parseTime,
 		"unsigned": parseUnsigned, "version constraint": provider.ParseConstraint,
@@ -294,28 +294,11 @@ func parseUnsigned(s string) (unsigned, error) {
 	return "", hint.New(fmt.Sprintf("%q is not known", s), "write true, false or %q", trust.AsClients)
 }
 
-// readablePattern is a pattern for providers or for modules.
-type readablePattern struct{ subject.Pattern }
-
-// parseReadable parses a pattern. Patterns for providers have three parts, and patterns for modules four.
-func parseReadable(s string) (p readablePattern, err error) {
-	switch strings.Count(s, "/") {
-	case 1, 2: // with one slash, the error names the missing hostname
-		p.Pattern, err = provider.ParsePattern(s)
-	case 3:
-		p.Pattern, err = module.ParsePattern(s)
-	default:
-		err = hint.New(fmt.Sprintf("invalid pattern %.200q: it must have three parts for providers, or four parts for modules", s),
-			"write HOSTNAME/NAMESPACE/TYPE or HOSTNAME/NAMESPACE/NAME/SYSTEM, such as registry.opentofu.org/hashicorp/* or registry.acme.example/platform/*/*")
-	}
-	return p, err
-}
-
 // parseDeny parses PATTERN[@VERSIONS].
 func parseDeny(s string) (catalog.Deny, error) {
 	name, versions, ok := strings.Cut(s, "@")
-	p, err := parseReadable(name)
-	rule := catalog.Deny{Pattern: p.Pattern}
+	p, err := query.ParsePattern(name)
+	rule := catalog.Deny{Pattern: p}
 	if err == nil && ok {
 		rule.Versions, err = provider.ParseConstraint(versions)
 	}

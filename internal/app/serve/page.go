@@ -2,7 +2,6 @@ package serve
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"net/url"
 	"time"
@@ -47,13 +46,16 @@ func (s *site) page(o gateway.Options) http.Handler {
 
 // names lists the providers and modules in the registries' catalogs.
 func (s *site) names(ctx context.Context) page.Names {
-	providers, unlisted, err := s.repositories.All(ctx, subject.Provider)
-	modules, others, moduleErr := s.repositories.All(ctx, subject.Module)
-	unlisted = append(unlisted, others...)
-	for _, u := range unlisted {
-		s.log.Debug("the page cannot list", "what", u.Where, "err", hint.OneLine(u.Err.Error()))
+	names := page.Names{Complete: true}
+	for _, kind := range subject.Kinds {
+		found, unlisted, err := s.repositories.All(ctx, kind)
+		for _, u := range unlisted {
+			s.log.Debug("the page cannot list", "what", u.Where, "err", hint.OneLine(u.Err.Error()))
+		}
+		names.All = append(names.All, found...)
+		names.Complete = names.Complete && err == nil && len(unlisted) == 0
 	}
-	return page.Names{Providers: subject.Of[provider.Address](providers), Modules: subject.Of[module.Address](modules), Complete: errors.Join(err, moduleErr) == nil && len(unlisted) == 0}
+	return names
 }
 
 // pageSetup creates the page's instructions for clients.

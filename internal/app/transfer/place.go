@@ -8,18 +8,18 @@ import (
 	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/registries/registry"
 	"github.com/ocibridge/ocibridge/ociaddr"
+	"github.com/ocibridge/ocibridge/templates"
 )
 
 // checkRepositories checks that the target has a repository for everything that is selected, and
 // that it is not the source's.
 func (c Copy) checkRepositories(r *registry.Repositories, all selection) error {
-	if len(r.Templates.Of(subject.Module)) == 0 && c.To.Kind == Template {
-		if err := c.leave(all, subject.Module, hint.New("--to "+c.To.Name+" is a template for providers, and has no place for modules", "copy the modules to a template with ${name} and ${system}")); err != nil {
-			return err
+	for _, kind := range subject.Kinds {
+		if c.To.Kind != Template || len(r.Templates.Of(kind)) > 0 {
+			continue
 		}
-	}
-	if len(r.Templates.Of(subject.Provider)) == 0 && c.To.Kind == Template {
-		if err := c.leave(all, subject.Provider, hint.New("--to "+c.To.Name+" is a template for modules, and has no place for providers", "copy the providers to a template with ${type}")); err != nil {
+		reason := fmt.Sprintf("--to %s is a template for %ss, and has no place for %ss", c.To.Name, templates.KindOf(c.To.Name), kind)
+		if err := c.leave(all, kind, hint.New(reason, "copy the %ss to a template with %s", kind, templates.NamesOf(kind))); err != nil {
 			return err
 		}
 	}

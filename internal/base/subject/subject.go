@@ -30,6 +30,8 @@ type Traits struct {
 	// Prefix precedes the path in names of files. It ends in a colon. No hostname contains a colon, so a path with a prefix
 	// differs from every path without one.
 	Prefix string
+	// Page is the first part of the paths of pages.
+	Page string
 	// Packages means that a version has packages for platforms, and evidence that decides whether the version is served.
 	Packages bool
 	// Origins means that origins offer the subjects, and that network mirrors and mirror folders can have them.
@@ -39,8 +41,8 @@ type Traits struct {
 }
 
 var traits = map[Kind]Traits{
-	Provider: {List: "ocibridge list", Push: "ocibridge push '%s@>= 0'", Packages: true, Origins: true},
-	Module:   {List: "ocibridge module list", Push: "ocibridge module push FOLDER --as %s@VERSION", Prefix: "module:", LeadingV: true},
+	Provider: {List: "ocibridge list", Push: "ocibridge push '%s@>= 0'", Page: "p", Packages: true, Origins: true},
+	Module:   {List: "ocibridge module list", Push: "ocibridge module push FOLDER --as %s@VERSION", Prefix: "module:", Page: "m", LeadingV: true},
 }
 
 // TraitsOf returns the traits of an address's kind. It panics for a kind without traits.

@@ -39,9 +39,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/base/document"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 	"github.com/ocibridge/ocibridge/internal/base/subject"
-	"github.com/ocibridge/ocibridge/module"
+	"github.com/ocibridge/ocibridge/internal/registries/query"
 	"github.com/ocibridge/ocibridge/ociaddr"
-	"github.com/ocibridge/ocibridge/provider"
 )
 
 // maxLayoutBytes is the maximum size of the file oci-layout in bytes.
@@ -246,18 +245,12 @@ type entryName struct {
 
 // parseName parses HOSTNAME/NAMESPACE/TYPE/TAG or HOSTNAME/NAMESPACE/NAME/SYSTEM/TAG.
 func parseName(name string) (n entryName, err error) {
-	parts := strings.Split(name, "/")
-	last := len(parts) - 1
-	switch n.tag = ociaddr.Tag(parts[last]); {
-	case !isKept(parts[last]):
-		err = errors.New("neither a version nor attached")
-	case last == 3:
-		n.of, err = provider.AddressFromPath(parts[0], parts[1], parts[2])
-	case last == 4:
-		n.of, err = module.AddressFromPath(parts[0], parts[1], parts[2], parts[3])
-	default:
-		err = errors.New("neither a provider nor a module")
+	slash := max(strings.LastIndexByte(name, '/'), 0)
+	tag := strings.TrimPrefix(name[slash:], "/")
+	if n.tag = ociaddr.Tag(tag); !isKept(tag) {
+		return n, errors.New("neither a version nor attached")
 	}
+	n.of, err = query.ParsePath(name[:slash])
 	return n, err
 }
 

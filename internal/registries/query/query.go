@@ -111,24 +111,61 @@ func (f Form[A]) Parse(s string, versions bool) (q Query[A], err error) {
 	return f.ParseOne(s)
 }
 
-// ParseEither parses a provider or a module, with or without a version or a constraint. An
-// address of four parts is a module.
-func ParseEither(s string) (Query[subject.Address], error) {
-	name, _, _ := strings.Cut(s, "@")
-	if strings.Count(name, "/") == 3 {
-		q, err := Modules.ParseOne(s)
-		return OfAny(q), err
-	}
-	q, err := Providers.ParseOne(s)
-	if err != nil && strings.Count(name, "/") > 3 {
-		err = hint.Replace(err, "a provider is HOSTNAME/NAMESPACE/TYPE, and a module HOSTNAME/NAMESPACE/NAME/SYSTEM")
-	}
-	return OfAny(q), err
+// kinds parses the texts of each kind. The keys are the numbers of parts, which decide the kind: a pattern for providers never
+// selects modules.
+var kinds = map[int]struct {
+	query   func(string) (Query[subject.Address], error)
+	pattern func(string) (subject.Pattern, error)
+	path    func(parts []string) (subject.Address, error)
+}{
+	3: {ofAny(Providers), Providers.pattern, func(p []string) (subject.Address, error) { return provider.AddressFromPath(p[0], p[1], p[2]) }},
+	4: {ofAny(Modules), Modules.pattern, func(p []string) (subject.Address, error) { return module.AddressFromPath(p[0], p[1], p[2], p[3]) }},
 }
 
-// OfAny returns the same query among those for all kinds.
-func OfAny[A subject.Address](q Query[A]) Query[subject.Address] {
-	return Query[subject.Address]{q.Address, q.Version, q.Versions, q.Pattern}
+// ofAny returns the method ParseOne of a form for queries of all kinds.
+func ofAny[A subject.Address](f Form[A]) func(string) (Query[subject.Address], error) {
+	return func(s string) (Query[subject.Address], error) {
+		q, err := f.ParseOne(s)
+		return Query[subject.Address]{q.Address, q.Version, q.Versions, q.Pattern}, err
+	}
+}
+
+func partsOf(s string) int { return strings.Count(s, "/") + 1 }
+
+// ParseEither parses an address of any kind, with or without a version or a constraint.
+func ParseEither(s string) (Query[subject.Address], error) {
+	name, _, _ := strings.Cut(s, "@")
+	k, ok := kinds[partsOf(name)]
+	if !ok {
+		k = kinds[3] // its error says what is missing
+	}
+	q, err := k.query(s)
+	if err != nil && !ok && partsOf(name) > 3 {
+		err = hint.Replace(err, "a provider is HOSTNAME/NAMESPACE/TYPE, and a module HOSTNAME/NAMESPACE/NAME/SYSTEM")
+	}
+	return q, err
+}
+
+// ParsePattern parses a pattern of any kind.
+func ParsePattern(s string) (subject.Pattern, error) {
+	n := partsOf(s)
+	if n == 2 {
+		n = 3 // the error names the missing hostname
+	}
+	if k, ok := kinds[n]; ok {
+		return k.pattern(s)
+	}
+	return nil, hint.New(fmt.Sprintf("invalid pattern %.200q: it must have three parts for providers, or four parts for modules", s),
+		"write HOSTNAME/NAMESPACE/TYPE or HOSTNAME/NAMESPACE/NAME/SYSTEM, such as registry.opentofu.org/hashicorp/* or registry.acme.example/platform/*/*")
+}
+
+// ParsePath parses what the method Path of an address of any kind returns.
+func ParsePath(s string) (subject.Address, error) {
+	k, ok := kinds[partsOf(s)]
+	if !ok {
+		return nil, errors.New("neither a provider nor a module")
+	}
+	return k.path(strings.Split(s, "/"))
 }
 
 // All reports whether the query selects every version of its address.

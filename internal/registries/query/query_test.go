@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/registries/query"
 	"github.com/ocibridge/ocibridge/provider"
 )
@@ -75,5 +76,36 @@ func TestAddresses(t *testing.T) {
 	}
 	if _, err := query.Providers.ParseOne("registry.acme.example/*/*"); err == nil {
 		t.Error("ParseProvider accepts a pattern")
+	}
+}
+
+// TestKinds shows that every kind is parsed, and that the number of parts decides the kind: a pattern for providers must not
+// select modules.
+func TestKinds(t *testing.T) {
+	for pattern, want := range map[string]subject.Kind{
+		"*/*/*": subject.Provider, "registry.acme.example/acme/*": subject.Provider, "*/*/*/*": subject.Module, "registry.acme.example/acme/*/*": subject.Module,
+		"": "", "*": "", "*/*": "", "*/*/*/*/*": "",
+	} {
+		p, err := query.ParsePattern(pattern)
+		if (err == nil) != (want != "") || err == nil && (p.Kind() != want || p.String() != pattern) {
+			t.Errorf("%q: %v, %v", pattern, p, err)
+		}
+	}
+	seen := map[subject.Kind]bool{}
+	for _, text := range []string{null, "registry.acme.example/acme/net/aws", "b\u00fccher.example/acme/net/aws"} {
+		q, err := query.ParseEither(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen[q.Address.Kind()] = true
+		p, err := query.ParsePattern(text)
+		if back, perr := query.ParsePath(q.Address.Path()); err != nil || perr != nil || p != q.Address.Pattern() || back != q.Address {
+			t.Errorf("%s: the pattern %v, %v, and the path of %v, %v", text, p, err, back, perr)
+		}
+	}
+	for _, kind := range subject.Kinds {
+		if !seen[kind] {
+			t.Errorf("no text is parsed as a %s", kind)
+		}
 	}
 }
