@@ -227,9 +227,10 @@ func (r *Registry) Release(ctx context.Context, a provider.Address, l *Listing, 
 	if err != nil {
 		return nil, err
 	}
-	out := &Release{Origin: a.Hostname(), Partial: partial || unknown, Protocols: protocolsOf(metas, l.Protocols[v]), About: metas[0].about()}
-	if w := warnProtocols(a.Hostname(), platforms, metas, l.Protocols[v]); w != "" {
-		out.Warnings = append(out.Warnings, w)
+	protocols, warning := protocolsOf(a.Hostname(), platforms, metas, l.Protocols[v])
+	out := &Release{Origin: a.Hostname(), Partial: partial || unknown, Protocols: protocols, About: metas[0].about()}
+	if warning != "" {
+		out.Warnings = append(out.Warnings, warning)
 	}
 	keys, unclean := trust.CleanKeys(metas[0].SigningKeys)
 	if unclean != nil {

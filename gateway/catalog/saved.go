@@ -99,12 +99,10 @@ func (c *Catalog) isSaved(last *answer) bool {
 // errNotSaved if other content of the record, from another fetch, is not yet on disk.
 func (c *Catalog) write(up *upstream, item *Item, at time.Time) error {
 	for dgst, data := range up.read {
-		file, ok := contentName(dgst)
-		if !ok {
-			continue
-		}
-		if err := c.disk.put(up.subject, file, data); err != nil {
-			return err
+		if file, ok := contentName(dgst); ok {
+			if err := c.disk.put(up.subject, file, data); err != nil {
+				return err
+			}
 		}
 	}
 	name := up.recordName()
