@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/ocibridge/ocibridge/internal/registries/embedded"
+	"github.com/ocibridge/ocibridge/internal/test/testkit"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/clients"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/howto"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/registry"
@@ -22,6 +23,7 @@ func TestPublishingHowTo(t *testing.T) {
 // publish runs docs/howto/publishing.md in the folder dir.
 func publish(t *testing.T, host, dir string) {
 	t.Helper()
+	testkit.WithoutRace(t)
 	clients.Program(t, "gpg")
 	// Agents of gpg leave the page's process group.
 	t.Cleanup(func() {

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/ocibridge/ocibridge/internal/test/testkit"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/clients"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/howto"
 	testorigin "github.com/ocibridge/ocibridge/internal/test/testkit/origin"
@@ -14,6 +15,7 @@ import (
 
 // TestRenovateHowTo runs docs/howto/renovate.md with the real Renovate.
 func TestRenovateHowTo(t *testing.T) {
+	testkit.WithoutRace(t)
 	clients.Program(t, "node")
 	home := t.TempDir()
 	ca := tlsca.For(t)

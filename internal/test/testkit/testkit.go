@@ -51,6 +51,15 @@ func LeaveToAll(tb TB) {
 	}
 }
 
+// WithoutRace skips a test under the race detector, which sees only the test's own process: the program under test is another
+// process. The second part runs the test.
+func WithoutRace(tb TB) {
+	tb.Helper()
+	if raceDetector {
+		tb.Skipf("%s: the race detector does not see the program, which is another process", LeftToAll)
+	}
+}
+
 // Number returns the number in an environment variable, or otherwise if the variable is empty.
 func Number(tb TB, name string, otherwise uint64) uint64 {
 	tb.Helper()

@@ -25,12 +25,17 @@ type declared struct {
 	Dir     string
 	Tests   []string
 	Scenes  []string // the tests with a sceneDirective
+
+	// Concurrent is whether the package or its tests run code in several goroutines.
+	Concurrent bool
+
+	imports []string // of the package and its tests
 }
 
 // listTests returns the packages below dir that have tests. flags are build flags of the go command. It resolves no imports,
 // which can need the network.
 func listTests(dir string, flags []string) ([]declared, error) {
-	cmd := exec.Command("go", slices.Concat([]string{"list", "-find", "-json=ImportPath,Dir,TestGoFiles,XTestGoFiles"}, flags, []string{"./..."})...)
+	cmd := exec.Command("go", slices.Concat([]string{"list", "-find", "-json=ImportPath,Dir,GoFiles,TestGoFiles,XTestGoFiles"}, flags, []string{"./..."})...)
 	cmd.Dir, cmd.Env = dir, moduleEnv(dir, flags)
 	out, err := cmd.Output()
 	if exit := new(exec.ExitError); errors.As(err, &exit) {
@@ -41,34 +46,39 @@ func listTests(dir string, flags []string) ([]declared, error) {
 	var all []declared
 	for d := json.NewDecoder(strings.NewReader(string(out))); ; {
 		var p struct {
-			ImportPath, Dir           string
-			TestGoFiles, XTestGoFiles []string
+			ImportPath, Dir                    string
+			GoFiles, TestGoFiles, XTestGoFiles []string
 		}
 		if err := d.Decode(&p); errors.Is(err, io.EOF) {
-			return all, nil
+			markConcurrent(all)
+			return slices.DeleteFunc(all, func(d declared) bool { return len(d.Tests) == 0 }), nil
 		} else if err != nil {
 			return nil, err
 		}
 		found := declared{Package: p.ImportPath, Dir: dir}
-		if err := found.read(p.Dir, p.TestGoFiles); err != nil {
-			return nil, err
+		for _, names := range [][]string{p.GoFiles, p.TestGoFiles, p.XTestGoFiles} {
+			if err := found.read(p.Dir, names); err != nil {
+				return nil, err
+			}
 		}
-		if err := found.read(p.Dir, p.XTestGoFiles); err != nil {
-			return nil, err
-		}
-		if len(found.Tests) > 0 {
-			all = append(all, found)
-		}
+		all = append(all, found)
 	}
 }
 
-// read adds the tests in files of one package.
+// read adds the tests in files of one package, what these import, and whether they are concurrent.
 func (d *declared) read(dir string, names []string) error {
 	var files []*ast.File
 	for _, name := range names {
 		f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(dir, name), nil, parser.ParseComments|parser.SkipObjectResolution)
 		if err != nil {
 			return err
+		}
+		d.Concurrent = d.Concurrent || isConcurrent(f)
+		for _, i := range f.Imports {
+			d.imports = append(d.imports, strings.Trim(i.Path.Value, `"`))
+		}
+		if !strings.HasSuffix(name, "_test.go") {
+			continue
 		}
 		files = append(files, f)
 		for _, decl := range f.Decls {

@@ -5,6 +5,9 @@
 // has a line //testrun:scene. It has only some tools. It leaves the tests and subtests that need another tool, and those that
 // call testkit.LeaveToAll, to the second part.
 //
+// With -race, the first part runs a package's tests under the race detector if the package or its tests start goroutines or
+// servers. A test whose program is another process is left to the second part (testkit.WithoutRace).
+//
 // The second part, "make test-all", consists of everything else: what the first part has left, the other end-to-end tests,
 // the tests of the deployment files, and those of modules below tools/. All tools are there. A test that the first part left
 // for lack of a tool runs under the race detector if the first part did. All else runs without it, and with cgo off, as the
@@ -130,15 +133,20 @@ func (r *run) first() (record, error) {
 		return record{}, err
 	}
 	units, scenes, _ := split(all)
+	plain := chosen{} // without the race detector
+	if p.Race {
+		units, plain = separate(all, units)
+	}
 	if err := p.run(".", all, units, r.report); err != nil {
 		return record{}, err
 	}
 	rec := record{Race: r.race, Left: r.check(units, lacksTool, leftToAll)}
 	p.Race = false
-	if err := p.run(".", all, scenes, r.report); err != nil {
+	plain.add(scenes)
+	if err := p.run(".", all, plain, r.report); err != nil {
 		return record{}, err
 	}
-	rec.Left.add(r.check(scenes, lacksTool))
+	rec.Left.add(r.check(plain, lacksTool, leftToAll))
 	fmt.Fprintf(r.report.out, "\n%s\n", rec.Left.summary())
 	return rec, nil
 }
@@ -153,12 +161,14 @@ func (r *run) second(rec record) error {
 	// 1. Tests of packages that lacked a tool.
 	units, plain := chosen{}, chosen{}
 	for name, tests := range rec.Left[lacksTool] {
-		if isUnit(name) {
+		if rec.Race && isUnit(name) {
 			units[name] = tests
 		} else {
 			plain[name] = tests
 		}
 	}
+	units, calm := separate(all, units)
+	plain.add(calm)
 	if err := p.run(".", all, units, r.report); err != nil {
 		return err
 	}

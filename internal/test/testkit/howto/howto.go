@@ -62,10 +62,11 @@ type Outputs struct {
 	Blocks []string // of each sh block
 }
 
-// Do runs the page. It ends the test if a tool that the page runs is missing, if a command fails, or if a
+// Do runs the page, but not under the race detector: the page's programs are other processes. It ends the test if a tool that the page runs is missing, if a command fails, or if a
 // block prints a warning or an error, or not the text that the page shows. Whatever the page starts in the background has ended when Do returns.
 func (r Run) Do(tb testkit.TB) Outputs {
 	tb.Helper()
+	testkit.WithoutRace(tb)
 	topic, ok := docs.Find(r.Page)
 	if !ok {
 		tb.Fatalf("no topic %s", r.Page)

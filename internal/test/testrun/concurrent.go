@@ -1,0 +1,66 @@
+package main
+
+import (
+	"go/ast"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// goroutines are the imports of a file whose code, or whose tests, run in several goroutines. net/http is not among them, because
+// it also has constants and types.
+var goroutines = []string{
+	"golang.org/x/sync/errgroup", "golang.org/x/sync/semaphore", "golang.org/x/sync/singleflight",
+	"net/http/httptest", "sync", "sync/atomic", "testing/synctest",
+}
+
+// isConcurrent reports whether a file starts goroutines, guards data against them, or starts a server in the test's process.
+func isConcurrent(f *ast.File) bool {
+	for _, i := range f.Imports {
+		if path, err := strconv.Unquote(i.Path.Value); err == nil && slices.Contains(goroutines, path) {
+			return true
+		}
+	}
+	found := false
+	ast.Inspect(f, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.GoStmt:
+			found = true
+		case *ast.SelectorExpr: // of package time or context
+			found = found || n.Sel.Name == "AfterFunc"
+		}
+		return !found
+	})
+	return found
+}
+
+// markConcurrent also marks the packages that import a concurrent part of internal/test/testkit, which starts the servers of
+// tests. Other imports do not matter: their own tests examine them.
+func markConcurrent(all []declared) {
+	const kit = module + "/internal/test/testkit/"
+	for changed := true; changed; {
+		changed = false
+		for i, d := range all {
+			if !d.Concurrent && slices.ContainsFunc(all, func(other declared) bool {
+				return other.Concurrent && strings.HasPrefix(other.Package, kit) && slices.Contains(d.imports, other.Package)
+			}) {
+				all[i].Concurrent, changed = true, true
+			}
+		}
+	}
+}
+
+// separate returns the tests of packages that need the race detector, and those of the other packages. Nothing runs at once in
+// those: neither they nor their tests start goroutines or servers.
+func separate(all []declared, units chosen) (racing, calm chosen) {
+	racing, calm = chosen{}, chosen{}
+	for _, d := range all {
+		switch tests, there := units[d.Package]; {
+		case there && d.Concurrent:
+			racing[d.Package] = tests
+		case there:
+			calm[d.Package] = tests
+		}
+	}
+	return racing, calm
+}
