@@ -175,7 +175,8 @@ func (b *tab) picture(name string) {
 }
 
 // audit shows the page in both widths and both color schemes, saves a screenshot of each, and runs axe-core. Two of the four
-// pairs suffice: no style depends on the width and the scheme together, and no element is visible in one width alone.
+// pairs suffice: no style depends on the width and the scheme together, and no element is visible in one width alone. The second
+// pair has the same elements, so that only the rules about colors and scrolling can find more there.
 func (b *tab) audit(name string) {
 	b.t.Helper()
 	if !eval[bool](b, `typeof window.axe !== 'undefined'`) {
@@ -184,11 +185,12 @@ func (b *tab) audit(name string) {
 	for _, look := range []struct {
 		width, scheme string
 		set           func()
-	}{{"desktop", "light", b.desktop}, {"phone", "dark", b.phone}} {
+		rules         string // all if it is empty
+	}{{"desktop", "light", b.desktop, ""}, {"phone", "dark", b.phone, ", runOnly: ['color-contrast', 'link-in-text-block', 'scrollable-region-focusable']"}} {
 		look.set()
 		b.scheme(look.scheme)
 		where := fmt.Sprintf("%s-%s-%s", name, look.width, look.scheme)
-		for _, v := range eval[[]string](b, runAxe) {
+		for _, v := range eval[[]string](b, fmt.Sprintf(runAxe, look.rules)) {
 			b.t.Errorf("%s: %s", where, v)
 		}
 		if wide := eval[int](b, `document.documentElement.scrollWidth - document.documentElement.clientWidth`); wide > 0 {
@@ -200,8 +202,8 @@ func (b *tab) audit(name string) {
 	b.scheme("light")
 }
 
-// runAxe is a script that returns axe-core's findings, with one line for each finding.
-const runAxe = `axe.run({resultTypes: ['violations']}).then(r => r.violations.map(v =>
+// runAxe is the format of a script that returns axe-core's findings, with one line for each finding.
+const runAxe = `axe.run({resultTypes: ['violations']%s}).then(r => r.violations.map(v =>
   v.id + ': ' + v.help + ': ' + v.nodes.map(n => n.html + ' ' + n.failureSummary).join('; ')))`
 
 // call sends a command to the tab.

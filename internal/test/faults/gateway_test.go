@@ -172,6 +172,7 @@ func gatewayFaults(t *testing.T, steps []step, of pushed, all []document) {
 		for _, s := range steps {
 			for _, mode := range []string{"stays", "once", "known"} {
 				t.Run(f.name+"/"+s.name+"/"+mode, func(t *testing.T) {
+					f.leave(t)
 					t.Parallel()
 					inRig(t, func(r *rig) {
 						if err := of.push(r, r.t.Context()); err != nil {

@@ -113,6 +113,7 @@ func pullsThrough(t *testing.T, host string, steps []step, at func(*rig) *faultp
 						continue // the long run tests a description and an archive, the short run only an archive
 					}
 					t.Run(f.name+"/"+s.name+"/"+mode+"/"+d.path[strings.LastIndex(d.path, "/")+1:], func(t *testing.T) {
+						f.leave(t)
 						t.Parallel()
 						inRig(t, func(r *rig) { pulledThrough(r, f, s, at(r), times, d) })
 					})

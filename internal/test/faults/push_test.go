@@ -121,6 +121,7 @@ func pushes(t *testing.T, host string, steps []step, at func(*rig) *faultproxy.S
 				continue // requests of this step have no body
 			}
 			t.Run(f.name+"/"+s.name, func(t *testing.T) {
+				f.leave(t)
 				t.Parallel()
 				for times, succeeds := range []bool{want(f, s.name).stays, want(f, s.name).once} {
 					inRig(t, func(r *rig) {
