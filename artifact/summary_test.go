@@ -12,6 +12,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/test/testkit"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
 )
@@ -62,6 +63,7 @@ func TestSummary(t *testing.T) {
 // TestSummaryBounds shows that a summary of thousands of versions stays small, and that a larger one keeps the newest
 // versions.
 func TestSummaryBounds(t *testing.T) {
+	testkit.LeaveToAll(t) // it encodes very many versions in one goroutine
 	var all []string
 	for _, os := range []string{"darwin", "freebsd", "linux", "openbsd", "windows"} {
 		for _, arch := range []string{"386", "amd64", "arm64"} {
@@ -102,6 +104,7 @@ func TestSummaryBounds(t *testing.T) {
 
 // TestSummaryInFullState shows that a state without room for its summary is written without it.
 func TestSummaryInFullState(t *testing.T) {
+	testkit.WithoutRace(t)
 	s := artifact.State{Provider: widget, Seen: map[provider.Version]time.Time{}, Summary: artifact.Summary{}}
 	for i := range artifact.MaxSeen {
 		s.Seen[provider.MustParseVersion(fmt.Sprintf("1.0.%d-%s", i, strings.Repeat("a", 110)))] = time.Unix(int64(i), 0)

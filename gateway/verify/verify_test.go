@@ -21,6 +21,7 @@ import (
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway/verify"
 	"github.com/ocibridge/ocibridge/internal/base/telemetry"
+	"github.com/ocibridge/ocibridge/internal/test/testkit"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/cost"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/pgp"
 	"github.com/ocibridge/ocibridge/provider"
@@ -287,6 +288,7 @@ func TestEndOfTheContextIsNoVerdict(t *testing.T) {
 // TestManyVersions shows that the result for a version in use stays in the cache while many other versions
 // are checked. A version whose result was evicted is checked again.
 func TestManyVersions(t *testing.T) {
+	testkit.LeaveToAll(t) // it tries very many versions in one goroutine
 	acme := pgp.For(t, "Acme")
 	m, found := signed(t, acme)
 	c := newChecker(acme)

@@ -24,6 +24,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/clients/cliconfig"
+	"github.com/ocibridge/ocibridge/internal/test/testkit"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/pgp"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/tlsca"
 	"github.com/ocibridge/ocibridge/module"
@@ -646,6 +647,7 @@ func TestBounds(t *testing.T) {
 
 // TestManyBlocks shows that a file with hundreds of blocks is decoded completely.
 func TestManyBlocks(t *testing.T) {
+	testkit.LeaveToAll(t) // it decodes very many blocks in one goroutine
 	for name, block := range map[string]string{
 		"logins":     "oci_credentials \"a.io/p%d\" {\n  access_token = \"t\"\n}\n",
 		"registries": "registry \"r%d.io\" {\n}\n",

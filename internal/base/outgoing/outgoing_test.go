@@ -8,12 +8,15 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/ocibridge/ocibridge/internal/test/testkit"
 )
 
 // TestLongHeaders shows which lengths of headers the transport and its clone accept.
 // The accepted lengths are below the limit, because servers add header fields of their
 // own.
 func TestLongHeaders(t *testing.T) {
+	testkit.WithoutRace(t)
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		n, _ := strconv.Atoi(r.URL.Query().Get("n"))
 		w.Header().Set("Www-Authenticate", strings.Repeat("x", n))

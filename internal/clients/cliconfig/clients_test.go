@@ -18,6 +18,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/internal/base/files"
 	"github.com/ocibridge/ocibridge/internal/clients/cliconfig"
+	"github.com/ocibridge/ocibridge/internal/test/testkit"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/clients"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/origin"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/world"
@@ -138,6 +139,7 @@ esac
 // files: the tokens of files, of a login and of a helper, the plugin cache, and overrides for development. Only the host
 // that the caller gives is served elsewhere.
 func TestMergedWithClients(t *testing.T) {
+	testkit.WithoutRace(t)
 	t.Parallel()
 	w := world.For(t)
 	for name, config := range map[string]string{"HCL": mainInHCL, "JSON": mainInJSON} {
@@ -186,6 +188,7 @@ func TestMergedWithClients(t *testing.T) {
 // TestCheckInstallationWithClients shows that a client installs a provider from its host if CheckInstallation has no objection, and
 // only then.
 func TestCheckInstallationWithClients(t *testing.T) {
+	testkit.WithoutRace(t)
 	t.Parallel()
 	w := world.For(t)
 	for name, block := range map[string]string{

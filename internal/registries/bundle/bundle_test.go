@@ -23,6 +23,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/registries/bundle"
+	"github.com/ocibridge/ocibridge/internal/test/testkit"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/cost"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/leaks"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/pgp"
@@ -452,6 +453,7 @@ func rewriteList(t *testing.T, dir string, change func(list map[string]map[strin
 // TestNotWhole shows that Open detects all damage to a bundle that can be detected without
 // reading packages.
 func TestNotWhole(t *testing.T) {
+	testkit.WithoutRace(t)
 	const incomplete, none = "incomplete bundle", "not a bundle"
 	for name, tc := range map[string]struct {
 		spoil func(t *testing.T, dir string)

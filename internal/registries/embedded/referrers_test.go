@@ -15,6 +15,8 @@ import (
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/ocibridge/ocibridge/internal/test/testkit"
 )
 
 const referrersName = "registry.example.com/acme/widget"
@@ -221,6 +223,7 @@ func TestReferrersStayInTheirRepository(t *testing.T) {
 // many values, manifests with long annotations, and more manifests than the cache can
 // hold.
 func TestReferrersAreBounded(t *testing.T) {
+	testkit.WithoutRace(t)
 	r := openForReferrers(t)
 	api := r.app.(*referrers)
 	subject := put(t, r, "a/b", "1.0.0", ocispec.MediaTypeImageManifest, imageManifest(""))

@@ -51,12 +51,12 @@ func LeaveToAll(tb TB) {
 	}
 }
 
-// WithoutRace skips a test under the race detector, which sees only the test's own process: the program under test is another
-// process. The second part runs the test.
+// WithoutRace skips a test under the race detector, which can find nothing in it: the program under test is another process, or
+// the code under test runs in one goroutine. The second part runs the test.
 func WithoutRace(tb TB) {
 	tb.Helper()
 	if raceDetector {
-		tb.Skipf("%s: the race detector does not see the program, which is another process", LeftToAll)
+		tb.Skipf("%s: the race detector can find nothing in it", LeftToAll)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ocibridge/ocibridge/internal/test/testkit"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/clients"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/origin"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/pgp"
@@ -18,6 +19,7 @@ import (
 // TestRealClientsInstall shows that OpenTofu and Terraform can install from this origin, as they can from a real
 // one. They verify the signature, and record the checksums of all platforms in the lock file.
 func TestRealClientsInstall(t *testing.T) {
+	testkit.WithoutRace(t)
 	binaries, err := clients.NullProvider()
 	clients.Must(t, err)
 	spec := release.Spec{
