@@ -7,17 +7,14 @@ import (
 	"strings"
 )
 
-// goroutines are the imports of a file whose code, or whose tests, run in several goroutines. net/http is not among them, because
-// it also has constants and types.
-var goroutines = []string{
-	"golang.org/x/sync/errgroup", "golang.org/x/sync/semaphore", "golang.org/x/sync/singleflight",
-	"net/http/httptest", "sync", "sync/atomic", "testing/synctest",
-}
+// goroutines are, with the packages of golang.org/x/sync, the imports of a file whose code runs in several goroutines. net/http
+// is not among them, because it also has constants and types.
+var goroutines = []string{"net/http/httptest", "sync", "sync/atomic", "testing/synctest"}
 
 // isConcurrent reports whether a file starts goroutines, guards data against them, or starts a server in the test's process.
 func isConcurrent(f *ast.File) bool {
 	for _, i := range f.Imports {
-		if path, err := strconv.Unquote(i.Path.Value); err == nil && slices.Contains(goroutines, path) {
+		if path, err := strconv.Unquote(i.Path.Value); err == nil && (slices.Contains(goroutines, path) || strings.HasPrefix(path, "golang.org/x/sync/")) {
 			return true
 		}
 	}

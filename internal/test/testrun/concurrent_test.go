@@ -11,6 +11,7 @@ import (
 func TestIsConcurrent(t *testing.T) {
 	for source, want := range map[string]bool{
 		"import \"sync\"":                                true,
+		"import \"golang.org/x/sync/errgroup\"":          true,
 		"import s \"sync/atomic\"":                       true,
 		"import \"net/http/httptest\"":                   true,
 		"func f() { go f() }":                            true,

@@ -42,18 +42,26 @@ func inProject(t *testing.T, replace ...string) (notes string) {
 }
 
 // do runs one part, and returns what it prints.
-func do(part string) (string, error) {
+func do(part string, race bool) (string, error) {
 	var out strings.Builder
-	r := &run{tools: "ocibridge", flags: []string{"-count=1", "-vet=off", "-ldflags=-w"}, report: newReport(&out)}
+	r := &run{race: race, tools: "ocibridge", flags: []string{"-count=1", "-vet=off", "-ldflags=-w"}, report: newReport(&out)}
 	err := r.do(part)
 	return out.String(), err
 }
 
-// TestBothParts shows that "all" runs what "test" has left, a subtest included, and nothing else twice.
+// TestBothParts shows that "all" runs what "test" has left, a subtest included, and nothing else twice. Of the packages, none is
+// concurrent: with -race, they run without the race detector.
 func TestBothParts(t *testing.T) {
 	testkit.LeaveToAll(t)
+	for name, race := range map[string]bool{"plain": false, "race": true} {
+		t.Run(name, func(t *testing.T) { bothParts(t, race) })
+	}
+}
+
+func bothParts(t *testing.T, race bool) {
+	t.Helper()
 	notes := inProject(t)
-	first, err := do("test")
+	first, err := do("test", race)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, first)
 	}
@@ -63,7 +71,7 @@ func TestBothParts(t *testing.T) {
 			t.Errorf("make test does not print %s:\n%s", want, first)
 		}
 	}
-	second, err := do("all")
+	second, err := do("all", race)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, second)
 	}
@@ -95,14 +103,14 @@ func TestFaults(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inProject(t, tc.old, tc.new)
-			out, err := do("test")
+			out, err := do("test", false)
 			if err == nil || !regexp.MustCompile(tc.want).MatchString(out) || !strings.Contains(out, "ok  \tgithub.com/ocibridge/ocibridge/e2e") {
 				t.Errorf("error %v, want %s in\n%s", err, tc.want, out)
 			}
 			if name != "failed" {
 				return
 			}
-			if out, err := do("all"); err == nil || strings.Contains(out, "has run on these sources") || !regexp.MustCompile(tc.want).MatchString(out) {
+			if out, err := do("all", false); err == nil || strings.Contains(out, "has run on these sources") || !regexp.MustCompile(tc.want).MatchString(out) {
 				t.Errorf("make test-all on the same sources: error %v, want %s in\n%s", err, tc.want, out)
 			}
 		})
