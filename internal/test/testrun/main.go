@@ -9,9 +9,8 @@
 // servers. A test whose program is another process is left to the second part (testkit.WithoutRace).
 //
 // The second part, "make test-all", consists of everything else: what the first part has left, the other end-to-end tests,
-// the tests of the deployment files, and those of modules below tools/. All tools are there. A test that the first part left
-// for lack of a tool runs under the race detector if the first part did. All else runs without it, and with cgo off, as the
-// program is built.
+// the tests of the deployment files, and those of modules below tools/. All tools are there. It runs without the race detector,
+// and with cgo off, as the program is built.
 //
 // A run fails if a test fails, if a test that "go test -list" prints did not run, or if a test is skipped for a reason that is
 // not in the table of skips.go. It prints what "go test" prints, then the slowest packages and tests, and then the faults.
@@ -151,40 +150,23 @@ func (r *run) first() (record, error) {
 	return rec, nil
 }
 
-// second runs everything that the first part does not, given what the first part left.
+// second runs everything that the first part does not, given what the first part left, without the race detector.
 func (r *run) second(rec record) error {
-	p := pass{Race: rec.Race, Tools: "required", Flags: r.flags}
+	p := pass{All: true, Tools: "required", Flags: r.flags}
 	all, err := listTests(".", p.buildFlags())
 	if err != nil {
 		return err
 	}
-	// 1. Tests of packages that lacked a tool.
-	units, plain := chosen{}, chosen{}
-	for name, tests := range rec.Left[lacksTool] {
-		if rec.Race && isUnit(name) {
-			units[name] = tests
-		} else {
-			plain[name] = tests
-		}
-	}
-	units, calm := separate(all, units)
-	plain.add(calm)
-	if err := p.run(".", all, units, r.report); err != nil {
-		return err
-	}
-	plain.add(r.check(units, leftToAll)[leftToAll])
-	// 2. Everything else, without the race detector.
-	p.Race, p.All = false, true
-	if all, err = listTests(".", p.buildFlags()); err != nil {
-		return err
+	tests := chosen{}
+	for _, more := range rec.Left {
+		tests.add(more)
 	}
 	_, _, others := split(all)
-	plain.add(rec.Left[leftToAll])
-	plain.add(others)
-	if err := p.run(".", all, plain, r.report); err != nil {
+	tests.add(others)
+	if err := p.run(".", all, tests, r.report); err != nil {
 		return err
 	}
-	r.check(plain)
+	r.check(tests)
 	return r.release(p)
 }
 
