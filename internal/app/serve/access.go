@@ -2,7 +2,6 @@ package serve
 
 import (
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"os"
 	"runtime"
@@ -12,9 +11,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 )
 
-// controlAccess creates the site's access control. It does nothing if the configuration
-// requires no tokens. before is the access control of the site that this site replaces, or
-// nil.
+// controlAccess creates the site's access control, if the configuration requires tokens. before is that of the site that
+// this site replaces, or nil.
 func (s *site) controlAccess(before *access.Control) error {
 	g := s.settings.gateway()
 	if !g.AsksForTokens() {
@@ -34,8 +32,7 @@ func (s *site) controlAccess(before *access.Control) error {
 	return nil
 }
 
-// watchKeys reads the file with the keys that sign links to archives, and reads it again
-// when it changes.
+// watchKeys reads the file with the keys that sign links to archives, and reads it again when it changes.
 func watchKeys(file string, log *slog.Logger) (*files.Watched[*access.Keys], error) {
 	keys, err := files.Watch(log, func(contents [][]byte) (*access.Keys, error) {
 		info, err := os.Stat(file)
@@ -47,29 +44,12 @@ func watchKeys(file string, log *slog.Logger) (*files.Watched[*access.Keys], err
 		}
 		k, err := access.ParseKeys(contents[0])
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", file, err)
+			err = fmt.Errorf("%s: %w", file, err)
 		}
-		return k, nil
+		return k, err
 	}, file)
 	if err != nil {
-		if hint.Of(err) == "" {
-			err = hint.Wrap(err, "make one with: (umask 077; openssl rand -hex 32 > %s)", file)
-		}
-		return nil, fmt.Errorf("capability_key_file: %w", err)
+		return nil, fmt.Errorf("capability_key_file: %w", hint.Wrap(err, "make one with: (umask 077; openssl rand -hex 32 > %s)", file))
 	}
 	return keys, nil
-}
-
-// refuseOpen returns an error if a file or folder has any of the given permission bits.
-// help is the hint of the error. On Windows, refuseOpen accepts every existing file,
-// because Windows has no permission bits.
-func refuseOpen(path string, others fs.FileMode, help string) error {
-	info, err := os.Stat(path)
-	if err != nil {
-		return err
-	}
-	if mode := info.Mode().Perm(); runtime.GOOS != "windows" && mode&others != 0 {
-		return hint.New(fmt.Sprintf("other users can use %s: its mode is %04o", path, mode), "%s", help)
-	}
-	return nil
 }

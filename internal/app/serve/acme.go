@@ -10,7 +10,9 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -30,19 +32,16 @@ import (
 )
 
 const (
-	// acmeRetry is the pause after the first failed request for a certificate. The pause
-	// doubles with each further failure, up to acmeRetryMax, because issuers limit the
-	// failures of a client.
+	// acmeRetry is the pause after the first failed request for a certificate. The pause doubles with each further failure,
+	// up to acmeRetryMax, because issuers limit the failures of a client.
 	acmeRetry    = 2 * time.Minute
 	acmeRetryMax = time.Hour
-	// acmeCheck is how often an existing certificate is checked.
-	acmeCheck = time.Hour
-	// acmeTimeout is the timeout of one request to the issuer.
-	acmeTimeout = 30 * time.Second
+	acmeCheck    = time.Hour        // how often an existing certificate is checked
+	acmeTimeout  = 30 * time.Second // of one request to the issuer
 )
 
-// issued holds certificates from an ACME issuer, and renews them. No handshake waits for
-// the issuer. A handshake fails if there is no certificate for the requested host name.
+// issued holds certificates from an ACME issuer, and renews them. No handshake waits for the issuer. A handshake fails if
+// there is no certificate for the requested host name.
 type issued struct {
 	manager *autocert.Manager
 	domains []string // in ASCII; clients that send no name get the certificate of the first domain
@@ -53,18 +52,14 @@ type issued struct {
 	end     context.CancelFunc
 	running sync.WaitGroup
 
-	// ready maps the domains with a certificate, in the manager or in its folder, to the
-	// time when it expires.
-	ready sync.Map
+	ready sync.Map // from the domains with a certificate, in the manager or in its folder, to the time when it expires
 }
 
 const acmeCAHint = "it is a PEM file with the authorities of the issuer's own certificate"
 
-// issueCertificates prepares the certificates of an acme block. [issued.begin] requests
-// them from the issuer. The certificates are stored in the folder dir. To validate a
-// domain, the issuer connects to port 443 of the domain over TLS. [issued.get] returns the
-// certificate for this connection. ca is the content of ca_file, or nil without that
-// argument.
+// issueCertificates prepares the certificates of an acme block, which are stored in the folder dir. [issued.begin] requests
+// them from the issuer. To validate a domain, the issuer connects to port 443 of the domain over TLS. [issued.get] returns
+// the certificate for this connection. ca is the content of ca_file, or nil without that argument.
 func issueCertificates(c config.ACME, ca []byte, dir, userAgent string, log *slog.Logger) (*issued, error) {
 	if err := ownFolder(dir); err != nil {
 		return nil, err
@@ -92,17 +87,15 @@ func issueCertificates(c config.ACME, ca []byte, dir, userAgent string, log *slo
 		Prompt: autocert.AcceptTOS, Cache: autocert.DirCache(dir), HostPolicy: autocert.HostWhitelist(i.domains...), Email: c.Email,
 		Client: &acme.Client{
 			DirectoryURL: c.DirectoryURL, UserAgent: userAgent,
-			// The manager has no method that stops it. After [issued.Close], the transport
-			// refuses the manager's requests.
+			// The manager has no method that stops it. After [issued.Close], the transport refuses its requests.
 			HTTPClient: &http.Client{Transport: newOrders(i.ended, transport), Timeout: acmeTimeout},
 		},
 	}
 	return i, nil
 }
 
-// storedCertificate reports whether the folder contains a currently valid certificate for a
-// domain, and when that certificate expires. The manager reads this certificate from the
-// folder, so handshakes succeed immediately after a start or a reload.
+// storedCertificate reports whether the folder contains a currently valid certificate for a domain, and when it expires. The
+// manager reads this certificate from the folder, so handshakes succeed immediately after a start or a reload.
 func storedCertificate(dir, domain string) (expires time.Time, ok bool) {
 	data, err := files.Read(filepath.Join(dir, domain)) // key and chain, as the manager writes them
 	if err != nil {
@@ -127,8 +120,8 @@ func (i *issued) expires() (first time.Time) {
 	return first
 }
 
-// begin requests missing certificates, and starts to renew all of them. The gateway must
-// already listen, because the issuer connects to it.
+// begin requests missing certificates, and starts to renew all of them. The gateway must already listen, because the issuer
+// connects to it.
 func (i *issued) begin() {
 	i.once.Do(func() {
 		for _, d := range i.domains {
@@ -137,13 +130,20 @@ func (i *issued) begin() {
 	})
 }
 
-// ownFolder creates a folder for the keys of certificates. It refuses an existing folder if
-// other users have access to it, or could replace it.
+// ownFolder creates a folder for the keys of certificates. It refuses an existing folder if other users have access to it,
+// or could replace it. Windows has no permission bits.
 func ownFolder(dir string) error {
 	if err := privatefolder.MakeAsIs(dir); err != nil {
 		return hint.Wrap(fmt.Errorf("acme: the folder for certificates: %w", err), "name a folder that the gateway's user may write to, as directory in the acme block")
 	}
-	return refuseOpen(dir, 0o077, "it holds the keys of certificates: chmod 700 "+dir)
+	info, err := os.Stat(dir)
+	if err != nil {
+		return err
+	}
+	if mode := info.Mode().Perm(); runtime.GOOS != "windows" && mode&0o077 != 0 {
+		return hint.New(fmt.Sprintf("other users can use %s: its mode is %04o", dir, mode), "it holds the keys of certificates: chmod 700 %s", dir)
+	}
+	return nil
 }
 
 // Close stops the renewal of certificates.
@@ -205,23 +205,22 @@ func (i *issued) obtain(domain string) (*tls.Certificate, error) {
 	return cert, err
 }
 
-// helloFor returns a ClientHello for a domain. It makes the manager choose an ECDSA
-// certificate, which every client of a gateway supports.
+// helloFor returns a ClientHello for a domain. It makes the manager choose an ECDSA certificate, which every client of a
+// gateway supports.
 func helloFor(domain string) *tls.ClientHelloInfo {
 	return &tls.ClientHelloInfo{ServerName: domain, CipherSuites: []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256}}
 }
 
-// acmeHint returns the hint for err, the error of a request for a certificate of the
-// domain. err is nil if a certificate expires soon and has not been renewed.
+// acmeHint returns the hint for err, the error of a request for a certificate of the domain. err is nil if a certificate
+// expires soon and has not been renewed.
 func acmeHint(err error, domain string) string {
-	var refused *acme.Error
-	var challenge *acme.AuthorizationError
+	refused, ok := errors.AsType[*acme.Error](err)
 	switch {
-	case errors.As(err, &challenge):
+	case errors.As(err, new(*acme.AuthorizationError)):
 		return fmt.Sprintf("the issuer asks back over TLS on port 443 of %s: does the name lead here, and does nothing on the way end TLS?", domain)
-	case errors.As(err, &refused) && refused.StatusCode == http.StatusTooManyRequests:
+	case ok && refused.StatusCode == http.StatusTooManyRequests:
 		return "the issuer has been asked too often: it says when to try again"
-	case errors.As(err, &refused):
+	case ok:
 		return "the issuer refuses: are domains and email as it wants them?"
 	}
 	return "can the issuer at directory_url be reached from here, and is its certificate trusted? ca_file in the acme block names its authorities"
@@ -232,8 +231,8 @@ func isChallenge(hello *tls.ClientHelloInfo) bool {
 	return slices.Equal(hello.SupportedProtos, []string{acme.ALPNProto})
 }
 
-// get returns the certificate for a handshake. A client that sends no host name gets the
-// certificate of the first domain. An example is a probe that connects to an IP address.
+// get returns the certificate for a handshake. A client that sends no host name, such as a probe that connects to an IP
+// address, gets the certificate of the first domain.
 func (i *issued) get(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	if isChallenge(hello) {
 		return i.manager.GetCertificate(hello)
@@ -251,14 +250,13 @@ func (i *issued) get(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return i.manager.GetCertificate(helloFor(name))
 }
 
-// challengeConfig returns the configuration for handshakes with the issuer. It requires no
-// client certificate, because the issuer has no client certificate.
+// challengeConfig returns the configuration for handshakes with the issuer, which has no client certificate.
 func (i *issued) challengeConfig() *tls.Config {
 	return &tls.Config{GetCertificate: i.get, MinVersion: tls.VersionTLS12, NextProtos: []string{acme.ALPNProto}}
 }
 
-// openACME prepares the certificates of an acme block. If neither the block nor ca_file has
-// changed, the site shares the certificates with the previous site.
+// openACME prepares the certificates of an acme block. If neither the block nor ca_file has changed, the site shares the
+// certificates with the previous site.
 func (s *site) openACME(c config.ACME) (*issued, error) {
 	dir, err := s.acmeFolder(c)
 	if err != nil {
@@ -271,19 +269,13 @@ func (s *site) openACME(c config.ACME) (*issued, error) {
 		}
 	}
 	type key struct{ acme string }
-	by, release, err := share(&s.shared, key{fmt.Sprintf("%q %+v %s", dir, c, ca)}, func() (*issued, error) {
+	return shared(s, key{fmt.Sprintf("%q %+v %s", dir, c, ca)}, func() (*issued, error) {
 		return issueCertificates(c, ca, dir, "ocibridge/"+s.version, s.log)
 	})
-	if err != nil {
-		return nil, err
-	}
-	s.onClose(release)
-	return by, nil
 }
 
-// acmeFolder returns the folder for certificates. It removes the permissions of other users
-// from the default folder. It does not change the permissions of a folder that the
-// configuration names. If other users have access to that folder, ownFolder refuses it.
+// acmeFolder returns the folder for certificates. It removes the permissions of other users from the default folder. If
+// they have access to a folder that the configuration names, ownFolder refuses it.
 func (s *site) acmeFolder(c config.ACME) (string, error) {
 	if c.Directory != "" {
 		return c.Directory, nil
@@ -296,13 +288,12 @@ func (s *site) acmeFolder(c config.ACME) (string, error) {
 	return dir, privatefolder.MakeBelow(data, dir, s.log)
 }
 
-// maxACMEDocument is the maximum size in bytes of an issuer's response. The longest
-// responses are certificate chains.
+// maxACMEDocument is the maximum size in bytes of an issuer's response. The longest responses are certificate chains.
 const maxACMEDocument = 1 << 20
 
-// orders sends requests to an ACME issuer until a context ends. If a response about a known
-// order lacks the Location header, orders adds the header. RFC 8555, section 7.4, does not
-// require this header in the response to a finalize request, but package acme does.
+// orders sends requests to an ACME issuer until a context ends. If a response about a known order lacks the Location header,
+// orders adds the header. RFC 8555, section 7.4, does not require this header in the response to a finalize request, but
+// package acme does.
 type orders struct {
 	http.RoundTripper
 	ended context.Context

@@ -17,13 +17,11 @@ import (
 	"github.com/ocibridge/ocibridge/internal/registries/registry"
 )
 
-// embeddedTTL is the default tag_ttl with the embedded registry. With this value, the
-// catalog caches no tags, so a pushed version is visible immediately.
+// embeddedTTL is the default tag_ttl with the embedded registry: no tags are cached, so a pushed version is visible at once.
 const embeddedTTL = -1
 
-// newCatalog creates the catalog, which reads the repositories and uses pull-through. The
-// site closes the catalog.
-func (s *site) newCatalog() (*catalog.Catalog, error) {
+// openCatalog creates the catalog, which reads the repositories and uses pull-through.
+func (s *site) openCatalog() (err error) {
 	g := s.settings.gateway()
 	o := catalog.Options{
 		Repository: s.store, Account: s.account,
@@ -45,15 +43,14 @@ func (s *site) newCatalog() (*catalog.Catalog, error) {
 	if s.cacheFolder != "" {
 		o.Directory = filepath.Join(s.cacheFolder, catalogFolder)
 	}
-	c, err := catalog.New(o)
-	if err == nil {
-		s.onClose(c.Close)
+	if s.catalog, err = catalog.New(o); err == nil {
+		s.onClose(s.catalog.Close)
 	}
-	return c, err
+	return err
 }
 
-// store returns the repository of a provider or a module as a read-only store. The error wraps
-// [catalog.ErrNotServed] if no repository is configured for it.
+// store returns the repository of a provider or a module as a read-only store. The error wraps [catalog.ErrNotServed] if no
+// repository is configured for it.
 func (s *site) store(ctx context.Context, a subject.Address) (catalog.Store, error) {
 	_, repo, err := s.repositories.Repository(ctx, a)
 	switch {
@@ -66,8 +63,7 @@ func (s *site) store(ctx context.Context, a subject.Address) (catalog.Store, err
 	return registry.ReadOnly{Repository: repo}, nil
 }
 
-// account returns the repository of a provider or a module, and the login that the gateway uses for
-// this repository. The result is empty if there is no repository.
+// account returns the repository of a provider or a module, if there is one, and the login that the gateway uses for it.
 func (s *site) account(a subject.Address) catalog.Account {
 	repo, err := s.repositories.Templates.Repository(a)
 	if err != nil {
@@ -89,9 +85,8 @@ const (
 
 const cacheHint = "name a folder that the user who runs this may write to, as directory in the cache block"
 
-// openCache opens the cache, unless it is off. If the default folder of the cache cannot be used,
-// openCache logs a warning, and the gateway has no cache. For a folder that the configuration
-// names, this is an error.
+// openCache opens the cache, unless it is off. If the default folder of the cache cannot be used, openCache logs a warning,
+// and the gateway has no cache. For a folder that the configuration names, this is an error.
 func (s *site) openCache() error {
 	g := s.settings.gateway()
 	c := g.EffectiveCache(s.repositories.Embedded != nil, s.settings.CacheFolder)
@@ -125,8 +120,8 @@ func (s *site) makeFolders(dir string) error {
 	return nil
 }
 
-// openCacheIn opens the cache in a folder. If evidence is required, the gateway does not trust
-// the h1 hashes in the registry, so the cache computes the h1 hashes itself.
+// openCacheIn opens the cache in a folder. If evidence is required, the cache computes the h1 hashes itself, because the
+// gateway does not trust those in the registry.
 func (s *site) openCacheIn(c config.Cache) error {
 	g := s.settings.gateway()
 	err := privatefolder.MakeBelow(s.settings.Repositories.DataFolder, c.Directory, s.log)
@@ -140,13 +135,11 @@ func (s *site) openCacheIn(c config.Cache) error {
 		config.Cache
 		h1 bool
 	}
-	cache, release, err := share(&s.shared, key{c, g.VerifyRequired}, func() (*archives.Cache, error) {
+	cache, err := shared(s, key{c, g.VerifyRequired}, func() (*archives.Cache, error) {
 		return archives.OpenCache(c.Directory, c.MaxSize, archives.CacheOptions{Log: s.log, H1: g.VerifyRequired, Counters: &s.ops.metrics.Archives})
 	})
-	if err != nil {
-		return err
+	if err == nil {
+		s.cache, s.cacheFolder = cache, c.Directory
 	}
-	s.cache, s.cacheFolder = cache, c.Directory
-	s.onClose(release)
-	return nil
+	return err
 }

@@ -26,50 +26,44 @@ import (
 
 // LocalOptions contains the settings of a [Local], and everything else that it needs.
 type LocalOptions struct {
-	// Settings are the settings of a gateway. A Local replaces the settings of its listener,
-	// and the settings that control access.
+	// Settings are the settings of a gateway. A Local replaces those of its listener, and those that control access.
 	Settings Settings
-	// Origin returns the URL of the provider registry protocol at a host's own service. It
-	// returns nil if the URL is unknown.
+	// Origin returns the URL of the provider registry protocol at a host's own service, or nil if it is unknown.
 	Origin func(svchost.Hostname) *url.URL
-	// ModuleOrigin is like Origin, for the module registry protocol. The URL is nil if the host
-	// has no such service. The error means that this is unknown.
+	// ModuleOrigin is like Origin, for the module registry protocol. The URL is nil if the host has no such service. The
+	// error means that this is unknown.
 	ModuleOrigin func(svchost.Hostname) (*url.URL, error)
-	// Listed is called for each list of versions that a client gets, with the versions that the
-	// list lacks because the configuration denies them. The list is empty if the gateway does
-	// not have the provider. Concurrent requests call it concurrently.
+
+	// Concurrent requests call the following functions concurrently.
+
+	// Listed is called for each list of versions that a client gets, with the versions that the list lacks because the
+	// configuration denies them. The list is empty if the gateway does not have the provider.
 	Listed func(a provider.Address, versions, denied []provider.Version)
 	// Lacks is called for each request for a package that the gateway does not have, or denies.
-	// Concurrent requests call it concurrently.
 	Lacks func(provider.Address, provider.Version, provider.Platform)
-	// LacksModule is called for each request for the versions of a module that is absent from the registry. It is not
-	// called if the gateway redirects the client. Concurrent requests call it concurrently.
+	// LacksModule is called for each request for the versions of a module that is absent from the registry, unless the
+	// gateway redirects the client.
 	LacksModule func(module.Address)
 
 	Log     *slog.Logger
 	Version string // the version of the program
 }
 
-// Local is a gateway for the programs that one command starts. It serves the provider and the
-// module registry protocol by plain HTTP on a free loopback port.
+// Local is a gateway for the programs that one command starts. It serves the provider and the module registry protocol by
+// plain HTTP on a free loopback port.
 //
-// Each of its paths begins with a random capability. All other requests are answered with
-// 404, so that other users of the machine get nothing. Requests for a provider or module without
-// a template are redirected to its origin. The credentials in requests are dropped.
+// Each of its paths begins with a random capability. All other requests are answered with 404, so that other users of the
+// machine get nothing. Requests for a provider or module without a template are redirected to its origin. The credentials in
+// requests are dropped.
 type Local struct {
+	o          LocalOptions
 	site       *site
 	server     *http.Server
 	capability string
-	// exit is a second capability, which gives only redirects to origins. Clients name the URL
-	// that redirected them in the Referer header, so origins learn this capability.
-	exit    string
-	origin  func(svchost.Hostname) *url.URL
-	modules func(svchost.Hostname) (*url.URL, error) // the origin of a host's modules
-	listed  func(a provider.Address, versions, denied []provider.Version)
-	lacks   func(provider.Address, provider.Version, provider.Platform)
-
-	lacksModule func(module.Address)
-	requested   atomic.Bool
+	// exit is a second capability, which gives only redirects to origins. Clients name the URL that redirected them in the
+	// Referer header, so origins learn this capability.
+	exit      string
+	requested atomic.Bool
 }
 
 // StartLocal starts a gateway. The caller closes it.
@@ -78,8 +72,8 @@ func StartLocal(ctx context.Context, o LocalOptions) (*Local, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Local{capability: rand.Text(), exit: rand.Text(), origin: o.Origin, modules: o.ModuleOrigin, listed: o.Listed, lacks: o.Lacks, lacksModule: o.LacksModule}
-	if err := l.open(ctx, o, listener.Addr()); err != nil {
+	l := &Local{o: o, capability: rand.Text(), exit: rand.Text()}
+	if err := l.open(ctx, listener.Addr()); err != nil {
 		return nil, errors.Join(err, listener.Close())
 	}
 	l.server = newServer(l, o.Log)
@@ -88,12 +82,12 @@ func StartLocal(ctx context.Context, o LocalOptions) (*Local, error) {
 }
 
 // open creates the gateway's site.
-func (l *Local) open(ctx context.Context, o LocalOptions, addr net.Addr) error {
-	p, err := newProcess(ctx, Options{Log: o.Log, Version: o.Version, Getenv: func(string) string { return "" }}, addr, "")
+func (l *Local) open(ctx context.Context, addr net.Addr) error {
+	p, err := newProcess(ctx, Options{Log: l.o.Log, Version: l.o.Version, Getenv: func(string) string { return "" }}, addr, "")
 	if err != nil {
 		return err
 	}
-	s := o.Settings
+	s := l.o.Settings
 	c := *s.Config
 	c.Gateway = localGateway(c.Gateway)
 	s.Config, s.local, s.moduleOrigin = &c, &url.URL{Scheme: "http", Host: addr.String(), Path: "/" + l.capability + "/"}, l.moduleExit
@@ -104,13 +98,11 @@ func (l *Local) open(ctx context.Context, o LocalOptions, addr net.Addr) error {
 	return nil
 }
 
-// localGateway returns the gateway block of a [Local]. The capability replaces all other
-// access control. It does not redirect to the registry's storage, because the Referer header
-// would name the capability there.
+// localGateway returns the gateway block of a [Local]. The capability replaces all other access control. It does not redirect
+// to the registry's storage, because the Referer header would name the capability there.
 func localGateway(g config.Gateway) config.Gateway {
-	g.Listen, g.MetricsListen, g.PublicURL, g.HTTP, g.TLS = "", "", "", true, config.TLS{}
+	g.Listen, g.MetricsListen, g.PublicURL, g.HTTP, g.TLS, g.Redirect = "", "", "", true, config.TLS{}, false
 	g.Tokens, g.OIDC, g.Login, g.CapabilityKeyFile = nil, nil, nil, ""
-	g.Redirect = false
 	return g
 }
 
@@ -119,15 +111,13 @@ func (l *Local) RegistryURL(host svchost.Hostname) string {
 	return gateway.RegistryURL(l.site.address.URL.String(), string(host))
 }
 
-// endLocal is the maximum time that Close waits for requests whose client has left.
-const endLocal = 5 * time.Second
+const (
+	endLocal   = 5 * time.Second // the longest wait of Close for requests whose client has left
+	drainLocal = time.Minute     // the longest wait of Close for running pushes of pull-through, which have all bytes already
+)
 
-// drainLocal is the maximum time that Close waits for running pushes of pull-through. The
-// pushes have all bytes already.
-const drainLocal = time.Minute
-
-// Close stops the gateway, and cancels requests that go on for too long. If pull-through is
-// still storing packages, Close waits until they are stored, or until ctx ends.
+// Close stops the gateway, and cancels requests that go on for too long. If pull-through is still storing packages, Close
+// waits until they are stored, or until ctx ends.
 func (l *Local) Close(ctx context.Context) error {
 	err := l.stop(context.WithoutCancel(ctx))
 	if puller := l.site.puller; puller != nil {
@@ -185,14 +175,12 @@ func (l *Local) Requested() bool { return l.requested.Load() }
 // Pulls reports whether pull-through fetches missing versions of a provider.
 func (l *Local) Pulls(a provider.Address) bool { return l.site.pulls != nil && l.site.pulls(a) }
 
-// Denied returns a *[catalog.DeniedError] if the configuration denies a version, and nil
-// otherwise.
+// Denied returns a *[catalog.DeniedError] if the configuration denies a version, and nil otherwise.
 func (l *Local) Denied(a provider.Address, v provider.Version) error {
 	return l.site.catalog.Denied(a, v)
 }
 
-// Stored returns the versions of a provider in the registry, signed or not, oldest first. It returns nil
-// if they are unknown.
+// Stored returns the versions of a provider in the registry, signed or not, oldest first, or nil if they are unknown.
 func (l *Local) Stored(ctx context.Context, a provider.Address) []provider.Version {
 	item, err := l.site.catalog.Registry().Versions(ctx, a)
 	if err != nil {
@@ -201,26 +189,25 @@ func (l *Local) Stored(ctx context.Context, a provider.Address) []provider.Versi
 	return item.All()
 }
 
-// serve answers a request for a provider for which there is a template, and reports what the
-// gateway lists and lacks.
+// serve answers a request for a provider for which there is a template, and reports what the gateway lists and lacks.
 func (l *Local) serve(w http.ResponseWriter, r *http.Request, a provider.Address, rest string) {
 	answer := &recordingWriter{ResponseWriter: w, code: http.StatusOK, keeps: rest == "versions"}
 	l.site.handler.ServeHTTP(answer, r)
 	switch {
 	case rest == "versions" && (answer.code == http.StatusOK || answer.code == http.StatusNotFound):
 		if versions, ok := answer.versions(); ok {
-			l.listed(a, versions, l.site.catalog.Union().DeniedVersions(r.Context(), a))
+			l.o.Listed(a, versions, l.site.catalog.Union().DeniedVersions(r.Context(), a))
 		}
 	case answer.code == http.StatusNotFound, answer.code == http.StatusUnavailableForLegalReasons:
 		if v, p, ok := splitDownloadPath(rest); ok {
-			l.lacks(a, v, p)
+			l.o.Lacks(a, v, p)
 		}
 	}
 }
 
 // redirect sends a client to the provider's origin.
 func (l *Local) redirect(w http.ResponseWriter, r *http.Request, a provider.Address, rest string) {
-	base := l.origin(a.ServiceHost())
+	base := l.o.Origin(a.ServiceHost())
 	if base == nil {
 		l.site.log.Error("no template is for a provider, and its host does not name its own provider registry", "provider", a.String(),
 			"hint", "is "+a.Hostname()+" reachable? Otherwise, add the provider to the include patterns, and push it")
@@ -230,8 +217,7 @@ func (l *Local) redirect(w http.ResponseWriter, r *http.Request, a provider.Addr
 	http.Redirect(w, r, base.JoinPath(a.Namespace(), a.Type(), rest).String(), http.StatusTemporaryRedirect)
 }
 
-// splitRegistryPath splits a path of the provider registry protocol into the provider's
-// address and the rest of the path.
+// splitRegistryPath splits a path of the provider registry protocol into the provider's address and the rest of the path.
 func splitRegistryPath(path string) (a provider.Address, rest string, ok bool) {
 	parts := splitHostPath(path, gateway.RegistryPath, 4)
 	if parts == nil {
@@ -241,9 +227,8 @@ func splitRegistryPath(path string) (a provider.Address, rest string, ok bool) {
 	return a, parts[3], err == nil
 }
 
-// splitHostPath splits a path below [gateway.HostsPath] and the root of a protocol into n parts:
-// the host, the other parts of an address, and the rest of the path. It returns nil for other
-// paths.
+// splitHostPath splits a path below [gateway.HostsPath] and the root of a protocol into n parts: the host, the other parts of
+// an address, and the rest of the path. It returns nil for other paths.
 func splitHostPath(path, root string, n int) []string {
 	path, ok := strings.CutPrefix(path, gateway.HostsPath)
 	host, path, _ := strings.Cut(path, "/")
@@ -255,9 +240,8 @@ func splitHostPath(path, root string, n int) []string {
 	return parts
 }
 
-// withoutCredentials returns a request with the given path that contains no credentials. The
-// path must be escaped. Clients send the tokens of origins, which belong neither to this
-// gateway nor into its log.
+// withoutCredentials returns a request with the given escaped path that contains no credentials. Clients send the tokens of
+// origins, which belong neither to this gateway nor into its log.
 func withoutCredentials(r *http.Request, path string) *http.Request {
 	r = r.Clone(r.Context())
 	r.Header.Del("Authorization")
@@ -268,8 +252,7 @@ func withoutCredentials(r *http.Request, path string) *http.Request {
 	return r
 }
 
-// splitDownloadPath returns the version and the platform in a path below a provider, such as
-// 1.0.0/download/linux/amd64.
+// splitDownloadPath returns the version and the platform in a path below a provider, such as 1.0.0/download/linux/amd64.
 func splitDownloadPath(rest string) (v provider.Version, p provider.Platform, ok bool) {
 	parts := strings.Split(rest, "/")
 	if len(parts) != 4 || parts[1] != "download" {
@@ -283,8 +266,7 @@ func splitDownloadPath(rest string) (v provider.Version, p provider.Platform, ok
 	return v, p, err == nil
 }
 
-// maxRecorded is the maximum size of a recorded list of versions. Longer lists are passed on,
-// and not reported.
+// maxRecorded is the maximum size in bytes of a recorded list of versions. Longer lists are passed on, and not reported.
 const maxRecorded = 16 << 20
 
 // recordingWriter records the status of a response and, if keeps is set, its body.

@@ -41,7 +41,7 @@ func (l *Local) serveModule(w http.ResponseWriter, r *http.Request, capability, 
 		answer := &recordingWriter{ResponseWriter: w, code: http.StatusOK}
 		l.site.handler.ServeHTTP(answer, withoutCredentials(r, path))
 		if rest == "versions" && answer.code == http.StatusNotFound && l.isAbsent(r.Context(), a) {
-			l.lacksModule(a)
+			l.o.LacksModule(a)
 		}
 	case same(capability, l.exit):
 		l.redirectModule(w, r, a, rest)
@@ -58,7 +58,7 @@ func (l *Local) isAbsent(ctx context.Context, a module.Address) bool {
 
 // redirectModule sends a client to the module's origin.
 func (l *Local) redirectModule(w http.ResponseWriter, r *http.Request, a module.Address, rest string) {
-	base, err := l.modules(a.ServiceHost())
+	base, err := l.o.ModuleOrigin(a.ServiceHost())
 	switch {
 	case !l.leaves(a) || base == nil && err == nil:
 		http.NotFound(w, r)
@@ -69,29 +69,27 @@ func (l *Local) redirectModule(w http.ResponseWriter, r *http.Request, a module.
 	}
 }
 
-// leaves reports whether clients go to the origin of a module that the registry lacks. They do if
-// the user did not choose a registry for the module: if no module_mirror block is for it, or if the
-// registry is the embedded one.
+// leaves reports whether clients go to the origin of a module that the registry lacks: no module_mirror block is for the
+// module, or its block has fall_through, or the registry is the embedded one.
 func (l *Local) leaves(a module.Address) bool {
 	_, err := l.site.repositories.Templates.For(a)
 	return errors.Is(err, templates.ErrNotSelected) || l.site.repositories.Embedded != nil || l.site.settings.Config.ModuleMirror(a).FallThrough
 }
 
-// moduleExit returns the URL that redirects to the origin of a module, for
-// [gateway.Options].ModuleOrigin. Its path begins with the second capability.
+// moduleExit returns the URL that redirects to the origin of a module, for [gateway.Options].ModuleOrigin. Its path begins
+// with the second capability.
 func (l *Local) moduleExit(_ context.Context, a module.Address) (*url.URL, error) {
 	if !l.leaves(a) {
 		return nil, nil
 	}
-	if base, err := l.modules(a.ServiceHost()); base == nil {
+	if base, err := l.o.ModuleOrigin(a.ServiceHost()); base == nil {
 		return nil, err
 	}
 	exit := url.URL{Scheme: "http", Host: l.site.settings.local.Host, Path: "/" + l.exit + "/"}
 	return url.Parse(gateway.ModulesURL(exit.String(), a.Hostname()))
 }
 
-// splitModulePath splits a path of the module registry protocol into the module's address and the
-// rest of the path.
+// splitModulePath splits a path of the module registry protocol into the module's address and the rest of the path.
 func splitModulePath(path string) (a module.Address, rest string, ok bool) {
 	parts := splitHostPath(path, gateway.ModulesPath, 5)
 	if parts == nil {

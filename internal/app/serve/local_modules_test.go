@@ -70,7 +70,7 @@ func TestLocalModuleExit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.modules = func(svchost.Hostname) (*url.URL, error) { return at, nil }
+	l.o.ModuleOrigin = func(svchost.Hostname) (*url.URL, error) { return at, nil }
 	l.site.handler = l.real
 	req, err := http.NewRequest(http.MethodGet, l.ModulesURL("registry.acme.example")+"other/vpc/aws/versions", nil)
 	if err != nil {

@@ -224,7 +224,7 @@ func TestLocalExit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.origin = func(svchost.Hostname) *url.URL { return at }
+	l.o.Origin = func(svchost.Hostname) *url.URL { return at }
 	resp, err := http.Get(l.RegistryURL("registry.acme.example") + "other/widget/versions")
 	if err != nil {
 		t.Fatal(err)

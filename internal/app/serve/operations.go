@@ -16,8 +16,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/base/telemetry"
 )
 
-// operations are the metrics, the readiness and the traces of a process. All sites of the
-// process share them.
+// operations are the metrics, the readiness and the traces of a process. All sites of the process share them.
 type operations struct {
 	metrics *telemetry.Metrics
 	ready   *telemetry.Readiness
@@ -27,12 +26,11 @@ type operations struct {
 	address string // the address of the separate listener for metrics; "" without such a listener
 
 	site     atomic.Pointer[site]  // the current site
-	reloaded atomic.Pointer[error] // points to the error of the last reload, which is nil after a success; nil before the first reload
+	reloaded atomic.Pointer[error] // to the error of the last reload, nil after a success; nil before the first reload
 }
 
-// newOperations creates the operations of a process. They include traces if the environment
-// enables traces. address is the address of the separate listener for metrics, or "". The
-// caller closes the result.
+// newOperations creates the operations of a process, with traces if the environment enables them. address is that of the
+// separate listener for metrics, or "". The caller closes the result.
 func newOperations(ctx context.Context, o Options, address string) (*operations, error) {
 	ops := &operations{metrics: telemetry.NewMetrics(o.Version, gateway.RouteNames()...), log: o.Log, address: address, close: func() error { return nil }}
 	if telemetry.WantsTraces(o.Getenv) {
@@ -70,8 +68,7 @@ func (o *operations) reload(err error) {
 	o.metrics.Reloaded(err)
 }
 
-// observe adds metrics, readiness and traces to the options of a gateway. The gateway answers
-// /metrics only if there is no separate listener for metrics.
+// observe adds metrics, readiness and traces to the options of a gateway, but no /metrics if they have a listener.
 func (o *operations) observe(to *gateway.Options) {
 	to.Hooks = gateway.Hooks{Began: o.metrics.RequestBegan, Ended: o.metrics.RequestEnded, Tracer: o.tracer}
 	to.Archives, to.Ready = &o.metrics.Archives, o.ready
@@ -80,9 +77,8 @@ func (o *operations) observe(to *gateway.Options) {
 	}
 }
 
-// metricsHandler returns a handler that serves the metrics. The handler refreshes the
-// readiness first. Otherwise, the metric "ready" would be out of date if no client requests
-// /readyz.
+// metricsHandler returns a handler that serves the metrics. It refreshes the readiness first: without requests for /readyz,
+// the metric "ready" would be out of date.
 func (o *operations) metricsHandler() http.Handler {
 	metrics := o.metrics.Handler(o.log)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -100,8 +96,7 @@ func (o *operations) handler() http.Handler {
 	return mux
 }
 
-// listen starts the separate listener for metrics, and serves its requests until stop is
-// called. It does nothing if no such listener is configured.
+// listen starts the separate listener for metrics, if there is one, and serves its requests until stop is called.
 func (o *operations) listen() (stop func() error, err error) {
 	if o.address == "" {
 		return func() error { return nil }, nil
@@ -120,8 +115,7 @@ func (o *operations) listen() (stop func() error, err error) {
 	return server.Close, nil
 }
 
-// checkConfiguration checks that the gateway has a site. If the last reload failed, the
-// finding is OK, and its message says that the reload failed.
+// checkConfiguration checks that the gateway has a site. If the last reload failed, the finding is OK, with a message.
 func (o *operations) checkConfiguration(context.Context) telemetry.Finding {
 	if err := o.reloaded.Load(); err != nil && *err != nil {
 		return telemetry.Finding{OK: true, Message: "the new configuration cannot be used: the earlier one stays in force", Err: *err}
@@ -129,8 +123,7 @@ func (o *operations) checkConfiguration(context.Context) telemetry.Finding {
 	return telemetry.Finding{OK: o.site.Load() != nil}
 }
 
-// checkRegistry checks that at least one registry answers, or that the catalog can serve
-// stale answers.
+// checkRegistry checks that at least one registry answers, or that the catalog can serve stale answers.
 func (o *operations) checkRegistry(ctx context.Context) telemetry.Finding {
 	site := o.site.Load()
 	if site == nil {

@@ -65,9 +65,9 @@ type pageSetup struct {
 	tokens       bool // whether the gateway requires a token
 }
 
-// texts returns the output of "config client" for the gateway with the given URL. The
-// output names registries, providers and hosts of modules only if private is true. stored are the hosts of the modules
-// that the client may read. They matter for the embedded registry alone, which has no module_mirror blocks.
+// texts returns the output of "config client" for the gateway with the given URL. It names registries, providers and hosts
+// of modules only if private is true. stored are the hosts of the modules that the client may read. They matter for the
+// embedded registry alone, which has no module_mirror blocks.
 func (p pageSetup) texts(at string, private bool, stored []svchost.Hostname) page.Setup {
 	setup := &clientsetup.Setup{URL: at, Tokens: p.tokens}
 	readable := *setup
@@ -106,9 +106,8 @@ func written(text string, err error) string {
 	return text
 }
 
-// mirrors returns the oci_mirror blocks for all repositories. readable are the blocks for
-// the repositories that clients of the gateway with the given URL can read. Both results
-// are nil with the embedded registry.
+// mirrors returns the oci_mirror blocks for all repositories, and those for the repositories that clients of the gateway with
+// the given URL can read. Both results are nil with the embedded registry.
 func (p pageSetup) mirrors(at string) (all, readable []config.MirrorText) {
 	if p.repositories.Embedded != nil {
 		return nil, nil
@@ -123,9 +122,8 @@ func (p pageSetup) mirrors(at string) (all, readable []config.MirrorText) {
 	return all, readable
 }
 
-// readable reports whether clients of the gateway with the given URL can read a registry.
-// Clients require TLS. A registry on a loopback address is readable only if the URL of the
-// gateway also has a loopback address.
+// readable reports whether clients of the gateway with the given URL can read a registry. Clients require TLS. A registry on
+// a loopback address is readable only if the URL of the gateway also has one.
 func (p pageSetup) readable(at string, registry ociaddr.Registry) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
@@ -137,8 +135,8 @@ func (p pageSetup) readable(at string, registry ociaddr.Registry) bool {
 	return err == nil && !plain
 }
 
-// reference returns the OCI reference of a version for clients of the gateway with the
-// given URL. It returns "" if these clients cannot read the registry.
+// reference returns the OCI reference of a version for clients of the gateway with the given URL, or "" if they cannot read
+// the registry.
 func (p pageSetup) reference(at string, a provider.Address, v provider.Version) string {
 	repo, err := p.repositories.Templates.Repository(a)
 	if err != nil {
@@ -152,8 +150,7 @@ func (p pageSetup) reference(at string, a provider.Address, v provider.Version) 
 	return name + ":" + string(tag)
 }
 
-// moduleRepository returns the repository of a module for clients of the gateway with the given URL. It returns "" if
-// these clients cannot read the registry.
+// moduleRepository returns the repository of a module, as repository does.
 func (p pageSetup) moduleRepository(at string, a module.Address) string {
 	repo, err := p.repositories.Templates.Repository(a)
 	if err != nil {
@@ -162,8 +159,8 @@ func (p pageSetup) moduleRepository(at string, a module.Address) string {
 	return p.repository(at, repo)
 }
 
-// repository returns the name of a repository for clients of the gateway with the given URL. It returns "" if these
-// clients cannot read the registry.
+// repository returns the name of a repository for clients of the gateway with the given URL, or "" if they cannot read the
+// registry.
 func (p pageSetup) repository(at string, repo ociaddr.Repository) string {
 	if p.repositories.Embedded == nil {
 		if !p.readable(at, repo.Registry) {

@@ -18,38 +18,30 @@ import (
 	"github.com/ocibridge/ocibridge/internal/registries/embedded"
 )
 
-// process holds everything that all sites share. It stays the same when the settings
-// change.
+// process holds everything that all sites share. It stays the same when the settings change.
 type process struct {
 	log     *slog.Logger
 	addr    net.Addr // the address of the listener
 	version string   // the version of the program
 	manager manager
-	// randomKeys returns the keys that sign links to archives if no key file is
-	// configured. All sites share these keys, so that links stay valid after a reload.
+	// randomKeys returns the keys that sign links to archives if no key file is configured. Links stay valid after a reload.
 	randomKeys func() *access.Keys
 	shared     pool
 	ending
-	// budget counts how much of the limits of pull-through is used.
-	budget *pull.Budget
-	// via is the Via header of the gateway's requests to origins. If an origin sends such a
-	// request back to the gateway, the gateway recognizes the request by this header.
+	budget *pull.Budget // counts how much of the limits of pull-through is used
+	// via is the Via header of the gateway's requests to origins, by which the gateway recognizes a request that comes back.
 	via string
 	ops *operations
 }
 
 // ending is the shutdown of a process.
 type ending struct {
-	// draining is true once the process has begun to shut down. Clients should then send no
-	// more requests.
-	draining atomic.Bool
-	// over ends when the process stops waiting for running work, just before it exits.
-	over context.Context
-	end  context.CancelFunc
+	draining atomic.Bool     // true once the process has begun to shut down
+	over     context.Context // ends when the process stops waiting for running work, just before it exits
+	end      context.CancelFunc
 }
 
-// newProcess creates the part of a gateway that all sites share. The caller closes the
-// operations of the process.
+// newProcess creates the part of a gateway that all sites share. The caller closes the operations of the process.
 func newProcess(ctx context.Context, o Options, addr net.Addr, metricsAddress string) (*process, error) {
 	p := &process{
 		log: o.Log, addr: addr, version: o.Version, manager: manager{o.Log}, randomKeys: sync.OnceValue(access.RandomKeys),
@@ -61,29 +53,25 @@ func newProcess(ctx context.Context, o Options, addr net.Addr, metricsAddress st
 	return p, err
 }
 
-// openEmbedded opens the embedded registry once for all sites, because closing an embedded
-// registry does not free all of its memory.
+// openEmbedded opens the embedded registry once for all sites, because closing it does not free all of its memory.
 func (p *process) openEmbedded(dir string) (*embedded.Registry, func() error, error) {
 	type key struct{ dir string }
 	return share(&p.shared, key{dir}, func() (*embedded.Registry, error) { return embedded.Open(dir, p.log) })
 }
 
-// manager notifies systemd about the state of the process. If systemd started the process
-// as a service, it has set the variables NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID.
-// Without these variables, manager does nothing.
+// manager notifies systemd about the state of the process, if systemd has set the variables NOTIFY_SOCKET, WATCHDOG_USEC and
+// WATCHDOG_PID.
 type manager struct{ log *slog.Logger }
 
-// notify sends assignments to the service manager. The text has one assignment on each
-// line, as sd_notify(3) describes.
+// notify sends assignments to the service manager. The text has one assignment on each line, as sd_notify(3) describes.
 func (m manager) notify(assignments string) {
 	if _, err := daemon.SdNotify(false, assignments); err != nil {
 		m.log.Warn("the service manager cannot be notified", "what", assignments, "err", err)
 	}
 }
 
-// keepAlive reports to the service manager that the process is alive, until ctx ends. It
-// reports twice as often as the service manager requires. It returns immediately if the
-// service manager requires no reports.
+// keepAlive reports to the service manager that the process is alive, until ctx ends, and twice as often as the service
+// manager requires. It returns immediately if that requires no reports.
 func (m manager) keepAlive(ctx context.Context) {
 	timeout, err := daemon.SdWatchdogEnabled(false)
 	if err != nil || timeout == 0 {
@@ -101,8 +89,7 @@ func (m manager) keepAlive(ctx context.Context) {
 	}
 }
 
-// pool holds resources that an old site and its successor share, such as the cache in a
-// folder. The zero value is an empty pool.
+// pool holds resources that an old site and its successor share, such as the cache in a folder.
 type pool struct {
 	mu   sync.Mutex
 	open map[any]*pooled
@@ -114,8 +101,17 @@ type pooled struct {
 	users int
 }
 
-// share returns the open resource with the given key, or opens it. A key can be any
-// comparable value. The caller calls release once. The last release closes the resource.
+// shared returns the open resource with the given key, or opens it, for a site, which releases it.
+func shared[T io.Closer](s *site, key any, open func() (T, error)) (T, error) {
+	resource, release, err := share(&s.shared, key, open)
+	if err == nil {
+		s.onClose(release)
+	}
+	return resource, err
+}
+
+// share returns the open resource with the given key, or opens it. A key can be any comparable value. The caller calls
+// release once. The last release closes the resource.
 func share[T io.Closer](p *pool, key any, open func() (T, error)) (shared T, release func() error, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -134,8 +130,7 @@ func share[T io.Closer](p *pool, key any, open func() (T, error)) (shared T, rel
 	return found.Closer.(T), func() error { return p.release(key) }, nil
 }
 
-// release ends one use of the resource with the given key. The end of the last use closes
-// the resource.
+// release ends one use of the resource with the given key. The end of the last use closes the resource.
 func (p *pool) release(key any) error {
 	p.mu.Lock()
 	used := p.open[key]
@@ -161,9 +156,8 @@ type Address struct {
 	AsClients bool
 }
 
-// address returns the address of a gateway that listens on addr. Its URL is the configured
-// public_url. Without public_url, its URL consists of the gateway's host and the port of
-// addr. A [Local] knows its URL.
+// address returns the address of a gateway that listens on addr. Its URL is the configured public_url, or else consists of
+// the gateway's host and the port of addr. A [Local] knows its URL.
 func (s *Settings) address(addr net.Addr) (Address, error) {
 	g := s.gateway()
 	if s.local != nil {
@@ -181,9 +175,8 @@ func (s *Settings) address(addr net.Addr) (Address, error) {
 	return Address{URL: u}, err
 }
 
-// Template returns the repository template of the embedded registry. It returns "" if the
-// gateway serves no embedded registry. It also returns "" if the gateway's URL has a path
-// or no TLS, because clients cannot read the embedded registry then.
+// Template returns the repository template of the embedded registry. It returns "" if the gateway serves no embedded
+// registry, or if its URL has a path or no TLS, because clients cannot read the embedded registry then.
 func (a Address) Template() string {
 	if !a.Embedded || a.URL.Path != "/" || a.URL.Scheme != "https" {
 		return ""

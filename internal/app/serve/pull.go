@@ -39,8 +39,7 @@ func (s *site) openPuller() error {
 		return UsageError{config.ErrRetentionElsewhere}
 	}
 	p.via = s.via
-	// The gateway is itself the origin of the providers with its host name, so it must not
-	// pull these providers through.
+	// The gateway is itself the origin of the providers with its host name, so it must not pull these through.
 	if own, err := provider.ParsePattern(s.address.URL.Hostname() + "/*/*"); err == nil {
 		p.Selector.Exclude = append(slices.Clip(p.Selector.Exclude), own)
 	}
@@ -63,18 +62,12 @@ func (s *site) openPuller() error {
 // asClients is the policy of a gateway without configuration.
 func asClients(provider.Address) trust.Policy { return trust.Policy{UnsignedAsClients: true} }
 
-// drainTimeout is the maximum time that a replaced site waits for its running pushes before
-// it is closed.
+// drainTimeout is the maximum time that a replaced site waits for its running pushes before it is closed.
 const drainTimeout = 10 * time.Minute
 
-// newPuller creates the puller, which fetches and stores missing versions. The caller
-// closes the puller.
+// newPuller creates the puller, which fetches and stores missing versions. The caller closes it.
 func (s *site) newPuller(p *pullRules) (*pull.Puller, error) {
-	push := pusher.New(pusher.Options{
-		Destination: s.pullDestination,
-		Policy:      s.policy,
-		Jobs:        s.settings.Config.Jobs,
-	})
+	push := pusher.New(pusher.Options{Destination: s.pullDestination, Policy: s.policy, Jobs: s.settings.Config.Jobs})
 	o := pull.Options{
 		Origin:         s.settings.Origins.Pull(p.Selector.Include, p.via),
 		Policy:         s.policy,
@@ -94,8 +87,7 @@ func (s *site) newPuller(p *pullRules) (*pull.Puller, error) {
 	return pull.New(o)
 }
 
-// pullDestination returns the repository of a provider, in which pull-through marks the versions
-// that it stores.
+// pullDestination returns the repository of a provider, in which pull-through marks the versions that it stores.
 func (s *site) pullDestination(ctx context.Context, a subject.Address) (repo.Destination, error) {
 	d, err := transfer.Destination(s.repositories)(ctx, a)
 	if registry := s.repositories.Embedded; registry != nil {
@@ -109,8 +101,7 @@ func (s *site) pullDestination(ctx context.Context, a subject.Address) (repo.Des
 	return d, err
 }
 
-// used returns the function that records which versions clients use. It returns nil if the
-// registry is not embedded.
+// used returns the function that records which versions clients use, or nil if the registry is not embedded.
 func (s *site) used() func(provider.Address, provider.Version) {
 	registry, templates := s.repositories.Embedded, s.repositories.Templates
 	if registry == nil {
@@ -144,17 +135,13 @@ func (s *site) push(p *pusher.Pusher) func(context.Context, *origin.Release) (*p
 	}
 }
 
-// pullFolder returns the folder for the cache and the spool of pull-through. This is the
-// folder of the gateway's cache, or else the data folder if the registry is embedded.
-// pullFolder returns "" if there is neither.
+// pullFolder returns the folder for the cache and the spool of pull-through: that of the gateway's cache, or else the data
+// folder if the registry is embedded, or else "".
 func (s *site) pullFolder() string {
-	switch {
-	case s.cacheFolder != "":
-		return s.cacheFolder
-	case s.repositories.Embedded != nil:
+	if s.cacheFolder == "" && s.repositories.Embedded != nil {
 		return s.settings.Repositories.DataFolder
 	}
-	return ""
+	return s.cacheFolder
 }
 
 // pulled counts an event of pull-through.
@@ -172,21 +159,18 @@ func (o *operations) pulled(e pull.Event) {
 	}
 }
 
-// resultOf returns the outcome of an event for the metrics, and the limit that the event
-// reached. limit is "" if the event reached no limit. The outcome of an event without an
-// error is "present" if the archive came from the registry, and otherwise the kind of the
-// event.
+// resultOf returns the outcome of an event for the metrics, and the limit that the event reached, or "". The outcome of an
+// event without an error is "present" if the archive came from the registry, and otherwise the kind of the event.
 func resultOf(e pull.Event) (outcome, limit string) {
-	var size *pull.SizeError
-	var busy *catalog.BusyError
+	busy, isBusy := errors.AsType[*catalog.BusyError](e.Err)
 	switch err := e.Err; {
 	case err == nil && e.From == pull.FromRegistry:
 		return "present", ""
 	case err == nil:
 		return string(e.Kind), ""
-	case errors.As(err, &busy):
+	case isBusy:
 		return "busy", busy.Limit
-	case errors.As(err, &size):
+	case errors.As(err, new(*pull.SizeError)):
 		return "refused", "max_size"
 	case trust.Refused(err):
 		return "refused", ""
@@ -203,15 +187,14 @@ func resultOf(e pull.Event) (outcome, limit string) {
 // pullRules select the providers to pull through, and the requests that can cause a fetch.
 type pullRules struct {
 	config.PullThrough
-	// byDefault is true if pull-through is on although nothing is configured. Only requests
-	// that come directly from clients on this machine then cause a fetch.
+	// byDefault is true if pull-through is on although nothing is configured. Only requests that come directly from clients
+	// on this machine then cause a fetch.
 	byDefault bool
 	via       string // the Via header of this process's requests to origins
 }
 
-// pullRules returns the rules of pull-through, or nil if pull-through is off. addr is the
-// address that the gateway listens on. embedded is true if the registry runs in this
-// process. controlled is true if the gateway requires tokens.
+// pullRules returns the rules of pull-through, or nil if it is off. addr is the address that the gateway listens on. embedded
+// is true if the registry runs in this process. controlled is true if the gateway requires tokens.
 func (s *Settings) pullRules(addr net.Addr, embedded, controlled bool) (*pullRules, error) {
 	p := &pullRules{}
 	reachable := s.reachable(addr)
@@ -236,15 +219,13 @@ func (s *Settings) pullRules(addr net.Addr, embedded, controlled bool) (*pullRul
 	return p, nil
 }
 
-// reachable reports whether other machines can connect to the gateway. addr is the address that
-// the gateway listens on.
+// reachable reports whether other machines can connect to the gateway, which listens on addr.
 func (s *Settings) reachable(addr net.Addr) bool {
 	return s.local == nil && (!loopback(addr) || s.gateway().HTTP || s.gateway().PublicURL != "")
 }
 
-// fetches returns a function that reports whether a request is allowed to cause a fetch. A
-// request that must not cause a fetch is answered only from the registry. The function logs
-// a warning for the first such request.
+// fetches returns a function that reports whether a request may cause a fetch, and is not answered only from the registry.
+// The function logs a warning for the first request that may not.
 func (p *pullRules) fetches(log *slog.Logger) func(*http.Request) bool {
 	var once sync.Once
 	return func(r *http.Request) bool {
@@ -259,19 +240,16 @@ func (p *pullRules) fetches(log *slog.Logger) func(*http.Request) bool {
 	}
 }
 
-// forbids returns the name of a header because of which a request must not cause a fetch.
-// It returns "" if the headers contain no such header. A request must not cause a fetch if
-// this gateway itself sent it to an origin, or if a browser sent it for a page of another
-// site. If pull-through is on by default, a request that came through a proxy must not
-// cause a fetch either, because its client can be on any machine.
+// forbids returns the name of a header because of which a request must not cause a fetch, or "". A request must not cause a
+// fetch if this gateway itself sent it to an origin, or if a browser sent it for a page of another site. If pull-through is
+// on by default, nor must one that came through a proxy, because its client can be on any machine.
 func (p *pullRules) forbids(h http.Header) string {
 	for _, via := range h.Values("Via") {
 		if strings.Contains(via, p.via) {
 			return "Via"
 		}
 	}
-	// Only browsers send this header.
-	if site := h.Get("Sec-Fetch-Site"); site == "cross-site" || site == "same-site" {
+	if site := h.Get("Sec-Fetch-Site"); site == "cross-site" || site == "same-site" { // from a browser
 		return "Sec-Fetch-Site"
 	}
 	if !p.byDefault {

@@ -19,8 +19,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 )
 
-// reloader replaces the site when settings change. If it cannot use the new settings, it
-// logs why, and keeps the site.
+// reloader replaces the site when settings change. If it cannot use the new settings, it logs why, and keeps the site.
 type reloader struct {
 	*process
 	live  *live
@@ -50,9 +49,8 @@ func (r *reloader) run(ctx context.Context, asked <-chan os.Signal) {
 	}
 }
 
-// changed returns the names of the files that have changed since settings were last read.
-// stable is true if their contents are the same as at the last check. Otherwise, a file may
-// still be half written.
+// changed returns the names of the files that have changed since settings were last read. stable is true if their contents
+// are the same as at the last check. Otherwise, a file may still be half written.
 func (r *reloader) changed() (names []string, stable bool) {
 	names, digest := r.seen.Changed()
 	stable = len(names) > 0 && digest == r.pending
@@ -60,8 +58,7 @@ func (r *reloader) changed() (names []string, stable bool) {
 	return names, stable
 }
 
-// reload loads settings and replaces the site. If that fails, it logs the error, and the
-// site stays.
+// reload loads settings and replaces the site.
 func (r *reloader) reload(reason string) {
 	r.manager.notify(daemon.SdNotifyReloading + "\n" + daemon.SdNotifyMonotonicUsec())
 	err := r.replace(reason)
@@ -74,21 +71,20 @@ func (r *reloader) reload(reason string) {
 	r.manager.notify(daemon.SdNotifyReady + "\nSTATUS=" + status)
 }
 
-// replace loads settings, and replaces the current site with a new site that uses these
-// settings.
+// replace loads settings, and replaces the current site with a new site that uses these settings.
 func (r *reloader) replace(reason string) error {
 	before := r.live.current.Load()
 	s, err := r.read(before)
+	if err == nil {
+		err = r.keepListeners(&s, &before.settings)
+	}
+	if err == nil {
+		err = s.check()
+	}
+	if err == nil {
+		err = s.checkLogins()
+	}
 	if err != nil {
-		return err
-	}
-	if err := r.keepListeners(&s, &before.settings); err != nil {
-		return err
-	}
-	if err := s.check(); err != nil {
-		return err
-	}
-	if err := s.checkLogins(); err != nil {
 		return err
 	}
 	watched := s.readWatched()
@@ -103,16 +99,15 @@ func (r *reloader) replace(reason string) error {
 	return nil
 }
 
-// changes returns the paths of the arguments that have changed. It omits the addresses
-// of the listeners, because [reloader.keepListeners] keeps them.
+// changes returns the paths of the arguments that have changed, without those that [reloader.keepListeners] keeps.
 func (s *Settings) changes(before Settings) []string {
 	return slices.DeleteFunc(s.Effective.Changes(before.Effective), func(path string) bool {
 		return path == "gateway.listen" || path == "gateway.metrics_listen"
 	})
 }
 
-// read loads the settings, and remembers the files that it read. A change of any of these
-// files causes the next reload, even if the current reload fails.
+// read loads the settings, and remembers the files that it read. A change of any of these files causes the next reload, even
+// if the current reload fails.
 func (r *reloader) read(before *site) (Settings, error) {
 	r.seen = &files.Snapshot{}
 	s, err := r.load(r.seen)
@@ -123,9 +118,8 @@ func (r *reloader) read(before *site) (Settings, error) {
 	return s, err
 }
 
-// keepListeners copies the addresses of the running listeners into the new settings,
-// because only a restart can change these addresses. It returns an error if the argument
-// http has changed.
+// keepListeners copies the addresses of the running listeners into the new settings, because only a restart can change them.
+// It returns an error if the argument http has changed.
 func (r *reloader) keepListeners(s, before *Settings) error {
 	now, then := s.gateway(), before.gateway()
 	if now.HTTP != then.HTTP {
@@ -142,9 +136,8 @@ func (r *reloader) keepListeners(s, before *Settings) error {
 	return nil
 }
 
-// readWatched returns a snapshot of the files that a site watches by itself. One of these
-// files can prevent the creation of the site, such as a new certificate whose key has not
-// arrived yet. The reloader then tries the settings again when one of these files changes.
+// readWatched returns a snapshot of the files that a site watches by itself. One of these can prevent the creation of the
+// site, such as a new certificate whose key has not arrived yet. The reloader then tries again when one of them changes.
 func (s *Settings) readWatched() *files.Snapshot {
 	g := s.gateway()
 	watched := &files.Snapshot{}
@@ -156,8 +149,7 @@ func (s *Settings) readWatched() *files.Snapshot {
 	return watched
 }
 
-// stillThere returns an error if the configuration file is gone or empty. Without this
-// check, a deleted file would turn off access control.
+// stillThere returns an error if the configuration file is gone or empty: a deleted file would turn off access control.
 func (r *reloader) stillThere(name string, s *Settings) error {
 	if name == "" {
 		return nil
@@ -174,8 +166,7 @@ func (r *reloader) stillThere(name string, s *Settings) error {
 	return hint.Wrap(err, "put it back, or restart to go on without it")
 }
 
-// checkLogins returns an error if a login file that the configuration names is unusable.
-// Without this check, the first request that needs a login would fail.
+// checkLogins returns an error if a login file that the configuration names is unusable, before a request needs the login.
 func (s *Settings) checkLogins() error {
 	d := s.Repositories.Auth.Login.Defaults
 	if d == nil || !d.Discover {

@@ -1,13 +1,11 @@
-// Package serve runs a gateway. It covers everything from settings to listeners,
-// certificates, reloads and shutdown.
+// Package serve runs a gateway. It covers everything from settings to listeners, certificates, reloads and shutdown.
 //
-// Everything that depends on settings is in one immutable site. A reload creates a new site
-// from new settings, and makes it the current site. Each request ends on the site on which
-// it began. Sites share the resources that must be open only once, such as the folder of a
-// cache. Unusable settings change nothing.
+// Everything that depends on settings is in one immutable site. A reload creates a new site from new settings, and makes it
+// the current site. Each request ends on the site on which it began. Sites share the resources that must be open only once,
+// such as the folder of a cache. Unusable settings change nothing.
 //
-// The package knows no flags and no terminal. It reads the environment through [Options].
-// Only the variables of systemd and of OpenTelemetry are read directly, by libraries.
+// The package knows no flags and no terminal. It reads the environment through [Options]. Only the variables of systemd and
+// of OpenTelemetry are read directly, by libraries.
 package serve
 
 import (
@@ -32,20 +30,14 @@ import (
 
 // Settings configure a gateway. The caller has merged flags, variables, files and defaults.
 type Settings struct {
-	// Config contains the settings of the configuration file. The caller has replaced the
-	// settings that flags override.
+	// Config contains the settings of the configuration file, or those of flags that override them.
 	Config *config.Config
-	// Repositories configures the repositories of providers. Its data folder also contains
-	// the local CA and the certificates from ACME.
+	// Repositories configures the repositories. Its data folder also contains the local CA and the certificates from ACME.
 	Repositories registry.Options
-	// CacheFolder is the default folder of the cache, or "" if the user has no such folder.
-	CacheFolder string
-	// Origins is the user's configuration for the origins of providers.
-	Origins originclient.User
-	// LogLevel is the minimum level of the log.
-	LogLevel slog.Level
-	// Effective contains the settings as text. The log uses it to name the settings that a
-	// reload changes.
+	CacheFolder  string            // the default folder of the cache, or "" if the user has no such folder
+	Origins      originclient.User // the user's configuration for the origins of providers
+	LogLevel     slog.Level        // the minimum level of the log
+	// Effective contains the settings as text, by which the log names those that a reload changes.
 	Effective *config.Effective
 
 	files *files.Snapshot // the files that the settings were read from
@@ -57,8 +49,7 @@ type Settings struct {
 // gateway returns the gateway block.
 func (s *Settings) gateway() *config.Gateway { return &s.Config.Gateway }
 
-// dataFolder returns the data folder. It returns [registry.ErrNoDataFolder] if the user has
-// no data folder.
+// dataFolder returns the data folder, or [registry.ErrNoDataFolder].
 func (s *Settings) dataFolder() (string, error) {
 	if s.Repositories.DataFolder == "" {
 		return "", registry.ErrNoDataFolder
@@ -68,15 +59,11 @@ func (s *Settings) dataFolder() (string, error) {
 
 // Options contains the first settings of a gateway, and everything else that it needs.
 type Options struct {
-	// Settings are the first settings, and Files the files that they were read from.
-	Settings Settings
-	Files    *files.Snapshot
-	// Load reads the settings again. It reads all files through the given snapshot.
-	Load func(*files.Snapshot) (Settings, error)
-	// A signal on Reload requests a reload, even if no file has changed.
-	Reload <-chan os.Signal
-	// Started is called once, when the gateway listens.
-	Started func(Address) error
+	Settings Settings                                // the first settings
+	Files    *files.Snapshot                         // the files that they were read from
+	Load     func(*files.Snapshot) (Settings, error) // reads the settings again, all files through the snapshot
+	Reload   <-chan os.Signal                        // requests a reload, even if no file has changed
+	Started  func(Address) error                     // is called once, when the gateway listens
 
 	Log      *slog.Logger
 	LogLevel *slog.LevelVar // the level of Log, which a reload can change
@@ -166,9 +153,7 @@ func (s *Settings) check() error {
 	return UsageError{found}
 }
 
-// hosts returns the names that clients may use for this machine. The parameter first is the
-// host of the gateway's URL. If first differs from all other names, it is the first element
-// of the result.
+// hosts returns the names that clients may use for this machine, with the given host of the gateway's URL.
 func (s *Settings) hosts(first string) []string {
 	hosts := []string{"localhost", "127.0.0.1", "::1"}
 	for _, host := range []string{s.publicHost(), first} {
@@ -179,8 +164,7 @@ func (s *Settings) hosts(first string) []string {
 	return hosts
 }
 
-// publicHost returns the host of the address to listen on, or the machine's name if the
-// gateway listens on every interface.
+// publicHost returns the host of the address to listen on, or the machine's name if that is every interface.
 func (s *Settings) publicHost() string {
 	host, _, _ := net.SplitHostPort(s.gateway().Listen)
 	if ip := net.ParseIP(host); host != "" && (ip == nil || !ip.IsUnspecified()) {

@@ -21,31 +21,23 @@ import (
 	"github.com/ocibridge/ocibridge/internal/base/telemetry"
 )
 
-// Limits on clients. Without them, slow clients could hold connections forever. Archives
-// have other limits. The download of an archive can take any time as long as bytes keep
-// arriving.
+// Limits on clients. Without them, slow clients could hold connections forever. The download of an archive can take any time
+// as long as bytes keep arriving.
 const (
-	// headerTimeout is the timeout for a handshake, and then for the headers of a request.
-	headerTimeout = 10 * time.Second
-	// answerTimeout is how long a client can take to receive a response other than an
-	// archive.
-	answerTimeout = 5 * time.Minute
-	// bodyTimeout is how long the server goes on reading the body of a request after the
-	// response. If the server closed the connection immediately, a client that is still
-	// sending could lose the response.
+	headerTimeout = 10 * time.Second // for a handshake, and then for the headers of a request
+	answerTimeout = 5 * time.Minute  // for a client to receive a response other than an archive
+	// bodyTimeout is how long the server goes on reading the body of a request after the response. If the server closed the
+	// connection immediately, a client that is still sending could lose the response.
 	bodyTimeout = 10 * time.Second
 	idleTimeout = 2 * time.Minute
 	maxHeader   = 64 << 10
-	// maxStreams is the maximum number of concurrent requests on one connection.
-	maxStreams = 128
-	// pingAfter and pingTimeout end HTTP/2 connections whose client is gone, and
-	// writeByteTimeout ends HTTP/2 connections whose client reads nothing.
-	pingAfter, pingTimeout = 60 * time.Second, 15 * time.Second
-	writeByteTimeout       = 60 * time.Second
+	maxStreams  = 128 // the maximum number of concurrent requests on one connection
+	// pingAfter and pingTimeout end HTTP/2 connections whose client is gone, and writeByteTimeout those whose client reads
+	// nothing.
+	pingAfter, pingTimeout, writeByteTimeout = 60 * time.Second, 15 * time.Second, 60 * time.Second
 )
 
-// newServer returns a server with the limits above. The handler does not see the bodies of
-// requests.
+// newServer returns a server with the limits above. The handler does not see the bodies of requests.
 func newServer(handler http.Handler, log *slog.Logger) *http.Server {
 	return &http.Server{
 		Handler: withoutBodies(handler),
@@ -63,8 +55,8 @@ func newServer(handler http.Handler, log *slog.Logger) *http.Server {
 	}
 }
 
-// withoutBodies returns a handler that passes requests to next without their bodies. The
-// server can therefore respond before the body of a request has arrived.
+// withoutBodies returns a handler that passes requests to next without their bodies. The server can therefore respond before
+// the body of a request has arrived.
 func withoutBodies(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength == 0 {
@@ -72,13 +64,10 @@ func withoutBodies(next http.Handler) http.Handler {
 			return
 		}
 		if r.ProtoMajor == 1 {
-			// net/http reads the body before it sends the response, unless the response
-			// closes the connection. Closing the connection also keeps the server from
-			// parsing a late body as another request.
+			// net/http reads the body before it sends the response, unless the response closes the connection. Closing the
+			// connection also keeps the server from parsing a late body as another request.
 			w.Header().Set("Connection", "close")
-			// The error is ignored because only the ResponseWriters of tests do not support
-			// deadlines.
-			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout))
+			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout)) // only tests' ResponseWriters fail
 		}
 		bodiless := r.WithContext(r.Context()) // a copy, because net/http closes the body of r
 		bodiless.Body, bodiless.ContentLength = http.NoBody, 0
@@ -86,8 +75,8 @@ func withoutBodies(next http.Handler) http.Handler {
 	})
 }
 
-// serve answers requests on a listener until ctx ends, and then waits for running requests
-// to finish. It returns an error if they take longer than the shutdown timeout.
+// serve answers requests on a listener until ctx ends, and then waits for running requests to finish. It returns an error if
+// they take longer than the shutdown timeout.
 func (l *live) serve(ctx context.Context, listener net.Listener) error {
 	p := l.process
 	server := newServer(l, p.log)
@@ -131,13 +120,12 @@ func (l *live) serve(ctx context.Context, listener net.Listener) error {
 	return nil
 }
 
-// handshakeError is how net/http begins its message about a failed handshake. The client's
-// address and the reason follow.
+// handshakeError is how net/http begins its message about a failed handshake. The client's address and the reason follow.
 const handshakeError = "http: TLS handshake error from "
 
-// errorLog receives the messages of a net/http server. It logs them at the level debug. At
-// most once a minute, it logs a failed TLS handshake as a warning instead, because a client
-// that does not trust the certificate sends no request, and is in no other line.
+// errorLog receives the messages of a net/http server. It logs them at the level debug. At most once a minute, it logs a
+// failed TLS handshake as a warning instead, because a client that does not trust the certificate sends no request, and is
+// in no other line.
 type errorLog struct {
 	log      *slog.Logger
 	warnings telemetry.Throttle
@@ -146,30 +134,23 @@ type errorLog struct {
 // Write implements [io.Writer]. Each call is one message.
 func (e *errorLog) Write(message []byte) (int, error) {
 	text := strings.TrimSpace(string(message))
-	client, reason, ok := handshake(text)
-	if !ok {
-		e.log.Debug(text)
-		return len(message), nil
+	if client, reason, ok := handshake(text); ok {
+		if warn, others := e.warnings.Allow(); warn {
+			e.log.Warn("a TLS handshake failed", "client", client, "err", reason, "others", others)
+			return len(message), nil
+		}
 	}
-	warn, others := e.warnings.Allow()
-	if !warn {
-		e.log.Debug(text)
-		return len(message), nil
-	}
-	e.log.Warn("a TLS handshake failed", "client", client, "err", reason, "others", others)
+	e.log.Debug(text)
 	return len(message), nil
 }
 
-// handshake returns the client's address without its port, and the reason, from a message
-// about a failed handshake. The bool is false for other messages, and for a connection that
-// the client closed before it sent anything, as a load balancer's health check does.
+// handshake returns the client's address without its port, and the reason, from a message about a failed handshake. The bool
+// is false for other messages, and for a connection that the client closed before it sent anything, as a load balancer's
+// health check does.
 func handshake(message string) (client, reason string, ok bool) {
 	rest, ok := strings.CutPrefix(message, handshakeError)
-	if !ok {
-		return "", "", false
-	}
-	address, reason, ok := strings.Cut(rest, ": ")
-	if !ok || reason == "EOF" {
+	address, reason, hasReason := strings.Cut(rest, ": ")
+	if !ok || !hasReason || reason == "EOF" {
 		return "", "", false
 	}
 	if host, _, err := net.SplitHostPort(address); err == nil {
@@ -178,8 +159,8 @@ func handshake(message string) (client, reason string, ok bool) {
 	return address, reason, true
 }
 
-// live passes each request to the current site. Another site can replace the current site
-// at any time. A replaced site is closed after its last request has ended.
+// live passes each request to the current site, which another site can replace at any time. A replaced site is closed after
+// its last request has ended.
 type live struct {
 	process *process
 	mu      sync.Mutex           // guards site.uses, and is held while current is replaced
@@ -194,9 +175,7 @@ func (l *live) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	defer l.release(s)
 	if l.process.draining.Load() {
-		// Because of this header, clients and proxies use a new connection for the next
-		// request. The header has this effect over HTTP/2, too.
-		w.Header().Set("Connection", "close")
+		w.Header().Set("Connection", "close") // over HTTP/2, too, clients and proxies then connect anew for the next request
 	}
 	s.handler.ServeHTTP(w, r)
 }
@@ -251,9 +230,8 @@ func (l *live) close(s *site) {
 // closeTimeout is how long the process waits for sites to close before it exits.
 const closeTimeout = 10 * time.Second
 
-// Close closes the current site, and waits until all sites are closed. It returns an error
-// if they are not closed after closeTimeout. The caller makes sure that no new request
-// arrives.
+// Close closes the current site, and waits until all sites are closed, for closeTimeout at most. The caller makes sure that
+// no new request arrives.
 func (l *live) Close() error {
 	l.process.end()
 	l.replace(nil)
@@ -267,8 +245,8 @@ func (l *live) Close() error {
 	}
 }
 
-// tlsConfig returns a configuration that takes the certificate for each handshake from the
-// current site. It returns nil for plain HTTP.
+// tlsConfig returns a configuration that takes the certificate for each handshake from the current site, or nil for plain
+// HTTP.
 func (l *live) tlsConfig() *tls.Config {
 	if l.current.Load().certificates == nil {
 		return nil

@@ -19,9 +19,8 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// site consists of all parts of a gateway that depend on the settings. A site never
-// changes. New settings take effect in a new site. open creates the parts in order, and
-// registers the functions that close them.
+// site consists of all parts of a gateway that depend on the settings. A site never changes. New settings take effect in a
+// new site. open creates the parts in order, and registers the functions that close them.
 type site struct {
 	*process
 	uses     int // the number of running requests, plus 1 while the site is the current site
@@ -49,8 +48,7 @@ type pulling struct {
 	puller  *pull.Puller
 }
 
-// newSite creates a site. before is the site that the new site will replace. It is nil for
-// the first site. The caller closes the site.
+// newSite creates a site. before is the site that it will replace, or nil. The caller closes the site.
 func (p *process) newSite(s Settings, before *site) (*site, error) {
 	site := &site{process: p, settings: s, policy: s.Config.Trust.For}
 	if err := site.open(before); err != nil {
@@ -61,38 +59,22 @@ func (p *process) newSite(s Settings, before *site) (*site, error) {
 
 // open creates the parts of the site.
 func (s *site) open(before *site) error {
-	g := s.settings.gateway()
-	if err := s.openRepositories(); err != nil {
-		return err
-	}
-	if err := s.checkDirect(); err != nil {
-		return err
-	}
-	if err := s.openCache(); err != nil {
-		return err
-	}
-	var err error
-	if s.address, err = s.settings.address(s.addr); err != nil {
-		return err
-	}
 	var known *access.Control
 	if before != nil {
 		known = before.control
 	}
-	if err := s.controlAccess(known); err != nil {
-		return err
-	}
-	if err := s.settings.checkFallThrough(s.addr, s.control != nil); err != nil {
-		return err
-	}
-	if err := s.openPuller(); err != nil {
-		return err
-	}
-	if s.catalog, err = s.newCatalog(); err != nil {
-		return err
-	}
-	if !g.HTTP {
-		if err := s.speakTLS(); err != nil {
+	for _, step := range []func() error{
+		s.openRepositories,
+		s.checkDirect,
+		s.openCache,
+		func() (err error) { s.address, err = s.settings.address(s.addr); return err },
+		func() error { return s.controlAccess(known) },
+		func() error { return s.settings.checkFallThrough(s.addr, s.control != nil) },
+		s.openPuller,
+		s.openCatalog,
+		s.speakTLS,
+	} {
+		if err := step(); err != nil {
 			return err
 		}
 	}
@@ -116,9 +98,8 @@ func (s *site) Close() error {
 	return err
 }
 
-// begin starts the work that has to wait until this site is the current site. It requests
-// certificates by ACME, because the issuer connects to the running gateway. It also applies
-// the site's limits of pull-through.
+// begin starts the work that has to wait until this site is the current site. It requests certificates by ACME, because the
+// issuer connects to the running gateway, and applies the site's limits of pull-through.
 func (s *site) begin() {
 	if s.certificates != nil && s.certificates.acme != nil {
 		s.certificates.acme.begin()
@@ -128,18 +109,14 @@ func (s *site) begin() {
 	}
 }
 
-// retire tells pull-through that another site has replaced this site. Pull-through then
-// finishes running fetches and pushes. It retries no failed push, and writes no more lists
-// to its cache on disk.
+// retire tells pull-through that another site has replaced this site, see [pull.Puller.Retire].
 func (s *site) retire() {
 	if s.puller != nil {
 		s.puller.Retire()
 	}
 }
 
-// sampled returns the values of the sampled metrics by name. These are the sizes of the
-// catalog and of the cache, the usage of pull-through's limits, and the expiry of the
-// certificate.
+// sampled returns the values of the sampled metrics by name.
 func (s *site) sampled() map[string]float64 {
 	c, u := s.catalog.Size(), s.budget.Usage()
 	out := map[string]float64{
@@ -160,8 +137,8 @@ func (s *site) sampled() map[string]float64 {
 	return out
 }
 
-// look checks the watched files. Without look, a changed file would take effect, or be
-// logged as unusable, only when the next request arrives.
+// look checks the watched files. Otherwise, a changed file would take effect, or be logged as unusable, only when the next
+// request arrives.
 func (s *site) look() {
 	if s.certificates != nil {
 		s.certificates.current.Get()

@@ -17,8 +17,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/base/localca"
 )
 
-// certificates are the certificates with which a gateway speaks TLS. They come from files,
-// from an ACME issuer, or from the local CA.
+// certificates are the certificates with which a gateway speaks TLS, from files, an ACME issuer, or the local CA.
 type certificates struct {
 	acme     *issued       // nil unless the certificates come from an ACME issuer
 	own      *localca.Leaf // nil unless the local CA signs the certificate
@@ -28,8 +27,7 @@ type certificates struct {
 	current *files.Watched[*tls.Config]
 }
 
-// newCertificates begins to watch the files of the certificate, and the file with the
-// authorities for client certificates.
+// newCertificates begins to watch the files of the certificate, and the file with the authorities for client certificates.
 func newCertificates(c certificates) (*certificates, error) {
 	var names []string
 	if c.settings.CertFile != "" {
@@ -82,8 +80,7 @@ func (c *certificates) configFor(hello *tls.ClientHelloInfo) (*tls.Config, error
 	return c.current.Get(), nil
 }
 
-// expires returns when the certificate in force expires. For several domains, it returns
-// the first of their times. It returns the zero time if there is no certificate.
+// expires returns when the certificate in force expires: the first of several, or the zero time if there is none.
 func (c *certificates) expires() time.Time {
 	current := c.current.Get()
 	if c.acme != nil {
@@ -101,30 +98,30 @@ func (c *certificates) expires() time.Time {
 
 var errNoCertificate = errors.New("there is no certificate in it")
 
-// explainFiles adds to err a hint, and the names of the settings that name the unusable
-// files.
+// explainFiles adds to err a hint, and the names of the settings that name the unusable files.
 func explainFiles(err error, clientCAFile string) error {
-	var missing *fs.PathError
-	if errors.Is(err, errNoCertificate) || errors.As(err, &missing) && missing.Path == clientCAFile {
+	missing, ok := errors.AsType[*fs.PathError](err)
+	if errors.Is(err, errNoCertificate) || ok && missing.Path == clientCAFile {
 		return hint.Wrap(fmt.Errorf("client_ca_file: %w", err), "it is a PEM file with the authorities of clients' certificates")
 	}
 	return hint.Wrap(fmt.Errorf("--tls-cert and --tls-key: %w", err), "both are PEM files, the certificate with its chain, the key without a passphrase")
 }
 
-// serverConfig returns a TLS configuration without certificates. The server speaks HTTP/1.1
-// with a client that offers HTTP/1.1 and HTTP/2. Over HTTP/1.1, net/http needs only half
-// the CPU time to send an archive. If the gateway and its clients run on the same machine,
-// HTTP/2 would delay the clients' command init.
+// serverConfig returns a TLS configuration without certificates. The server prefers HTTP/1.1, over which net/http needs only
+// half the CPU time to send an archive. If the gateway and its clients run on the same machine, HTTP/2 would delay the
+// clients' command init.
 func serverConfig() *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1", "h2"}}
 }
 
-// speakTLS opens the certificates with which the site speaks TLS.
+// speakTLS opens the certificates with which the site speaks TLS, unless it speaks plain HTTP.
 func (s *site) speakTLS() error {
 	t := s.settings.gateway().TLS
 	c := certificates{settings: t, log: s.log}
 	var err error
 	switch {
+	case s.settings.gateway().HTTP:
+		return nil
 	case t.CertFile != "":
 	case t.ACME != nil && !t.SelfSigned:
 		if c.acme, err = s.openACME(*t.ACME); err != nil {
@@ -144,8 +141,7 @@ func (s *site) speakTLS() error {
 	return err
 }
 
-// localCertificate opens the local CA in the data folder. It returns a certificate for the
-// given hosts that the local CA has signed.
+// localCertificate opens the local CA in the data folder, and returns a certificate of it for the given hosts.
 func localCertificate(data string, hosts []string, log *slog.Logger) (*localca.Leaf, error) {
 	data, err := filepath.Abs(data)
 	if err != nil {
