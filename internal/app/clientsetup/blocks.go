@@ -19,13 +19,12 @@ import (
 	"github.com/ocibridge/ocibridge/templates"
 )
 
-// Hosts returns a host block for each mirrored registry. The block makes clients send their
-// requests for the registry to the gateway. Clients look for the token of these requests
-// under the registry's name. If the gateway requires a token, Hosts therefore also returns
-// a credentials block for each registry.
+// Hosts returns a host block for each mirrored registry, which makes clients send their requests for the registry to the
+// gateway. Clients look for the token of these requests under the registry's name. If the gateway requires a token, Hosts
+// therefore also returns a credentials block for each registry.
 //
-// A block replaces the whole discovery document of its host. So it repeats the services of
-// public registries that the gateway does not replace, except if they would get the token.
+// A block replaces the whole discovery document of its host. So it repeats the services of public registries that the gateway
+// does not replace, except if they would get the token.
 func (s *Setup) Hosts() (string, error) {
 	if s.NoURL != nil {
 		return "", s.NoURL
@@ -87,9 +86,8 @@ func (s *Setup) writeService(out *strings.Builder, host svchost.Hostname, kind s
 // publicHosts are the two public registries. They have most providers and modules.
 var publicHosts = []svchost.Hostname{"registry.opentofu.org", "registry.terraform.io"}
 
-// mirroredHosts returns the sorted hosts that the oci_mirror blocks include by name. If a
-// block includes every host, or if there are no blocks, the result contains publicHosts. It is
-// empty if there are module_mirror blocks alone.
+// mirroredHosts returns the sorted hosts that the oci_mirror blocks include by name, and publicHosts if a block includes every
+// host, or if there are no blocks. It is empty if there are module_mirror blocks alone.
 func (s *Setup) mirroredHosts() []svchost.Hostname {
 	var out []svchost.Hostname
 	for _, m := range s.Mirrors {
@@ -180,9 +178,8 @@ func (s *Setup) Module() (string, error) {
 // errNoURITemplate means that no URI template is equivalent to the repository template.
 var errNoURITemplate = errors.New("no URI template means the same as")
 
-// OCI returns the configuration with which OpenTofu installs providers directly from the
-// repositories. It contains oci_mirror blocks, and oci_credentials blocks for the
-// registries.
+// OCI returns the configuration with which OpenTofu installs providers directly from the repositories: oci_mirror blocks, and
+// oci_credentials blocks for the registries.
 func (s *Setup) OCI() (string, error) {
 	mirrors, err := s.mirrorsForTofu()
 	if err != nil {
@@ -207,8 +204,8 @@ func (s *Setup) OCI() (string, error) {
 	return out.String(), nil
 }
 
-// lock returns a "tofu providers lock" command for each mirror. Each command names its
-// mirror, because "providers lock" does not read the mirrors in the CLI configuration.
+// lock returns a "tofu providers lock" command for each mirror, which it names: "providers lock" does not read the mirrors in
+// the CLI configuration.
 func (s *Setup) lock() (string, error) {
 	mirrors, err := s.mirrorsForTofu()
 	if err != nil {
@@ -235,9 +232,8 @@ func (s *Setup) lock() (string, error) {
 	return out.String(), nil
 }
 
-// mirrorsForTofu returns the oci_mirror blocks. Without blocks, it returns a block for the
-// embedded registry. It omits patterns that OpenTofu refuses, because OpenTofu would
-// refuse the whole file. It also omits a block if all its include patterns are refused.
+// mirrorsForTofu returns the oci_mirror blocks, or else a block for the embedded registry. It omits patterns that OpenTofu
+// refuses, because OpenTofu would refuse the whole file, and a block if all its include patterns are refused.
 func (s *Setup) mirrorsForTofu() ([]config.MirrorText, error) {
 	if err := s.noProviders(); err != nil {
 		return nil, err
@@ -265,8 +261,7 @@ func (s *Setup) mirrorsForTofu() ([]config.MirrorText, error) {
 	return out, nil
 }
 
-// writeLoginComments writes an oci_credentials block for each registry. The blocks are
-// comments, and only users who cannot run docker login need them.
+// writeLoginComments writes an oci_credentials block for each registry, as comments for users who cannot run docker login.
 func writeLoginComments(out *strings.Builder, mirrors []config.MirrorText) {
 	var hosts []string
 	for _, m := range mirrors {

@@ -1,10 +1,8 @@
-// Package clientsetup writes the configuration that clients need to install providers and modules
-// from a gateway or an OCI registry: blocks for the CLI configuration of Terraform and OpenTofu,
-// commands, CI jobs, and the configuration of other tools. "ocibridge config client" and the gateway's page
-// print the same texts.
+// Package clientsetup writes the configuration that clients need to install providers and modules from a gateway or an OCI
+// registry: blocks for the CLI configuration of Terraform and OpenTofu, commands, CI jobs, and the configuration of other
+// tools. "ocibridge config client" and the gateway's page print the same texts.
 //
-// The package opens no files and no connections. The texts contain the word TOKEN, and
-// users replace this word with their token.
+// The package opens no files and no connections. The texts contain the word TOKEN in the place of the user's token.
 package clientsetup
 
 import (
@@ -35,9 +33,8 @@ type Setup struct {
 	CAFile    string              // the CA file of a CI job; "" to omit it
 }
 
-// GatewayURL returns the URL of a gateway from the address on which the gateway listens. It
-// is for gateways without a configured public URL. GatewayURL returns an error if the
-// address does not name a host and a port by which clients can reach the gateway.
+// GatewayURL returns the URL of a gateway without a configured public URL from the address on which it listens. It returns an
+// error if the address does not name a host and a port by which clients can reach the gateway.
 func GatewayURL(listen string) (string, error) {
 	host, port, err := net.SplitHostPort(listen)
 	if ip := net.ParseIP(host); err != nil || host == "" || port == "0" || ip != nil && ip.IsUnspecified() {
@@ -57,14 +54,11 @@ func (s *Setup) IsLoopback() bool {
 	return u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// piece is one text of a guide. Its heading says which client the text is for, and brief says
-// the same in few words.
+// piece is one text of a guide. Its heading says which client the text is for, and brief says the same in few words.
 type piece struct {
-	name    string
-	brief   string
-	heading string
-	text    func(*Setup) (string, error)
-	modules string // the heading if there are module_mirror blocks alone; "" for the same heading
+	name, brief, heading string
+	text                 func(*Setup) (string, error)
+	modules              string // the heading if there are module_mirror blocks alone; "" for the same heading
 }
 
 func pieces() []piece {
@@ -85,8 +79,8 @@ func pieces() []piece {
 // All is the name that selects the guide with all texts. No text has it.
 const All = "all"
 
-// Menu returns the names of the texts that can be written, one in a line with a few words about
-// it, and how to print a text. texts is the result of [Setup.Texts].
+// Menu returns the names of the texts that can be written, one in a line with a few words about it, and how to print a text.
+// texts is the result of [Setup.Texts].
 func (s *Setup) Menu(texts map[string]string) string {
 	var out strings.Builder
 	var others []string
@@ -117,10 +111,9 @@ func Names() []string {
 	return out
 }
 
-// Texts returns all texts by name. If only is not "", Texts returns only the text with this
-// name. It omits a text that cannot be written. missing says why the first omitted text
-// cannot be written. The lack of a URI template or of a host name for modules does not
-// count, unless the caller wants only the text that needs it.
+// Texts returns all texts by name, or only the text with the given name, unless that is "". It omits a text that cannot be
+// written. missing says why, for the first of them. The lack of a URI template or of a host name for modules does not count,
+// unless the caller wants only the text that needs it.
 func (s *Setup) Texts(only string) (texts map[string]string, missing error) {
 	texts = map[string]string{}
 	for _, p := range pieces() {
@@ -139,8 +132,7 @@ func (s *Setup) Texts(only string) (texts map[string]string, missing error) {
 	return texts, missing
 }
 
-// Guide returns a guide for users from the results of [Setup.Texts]. The guide contains the
-// texts under their headings, and notes.
+// Guide returns a guide for users from the results of [Setup.Texts]: the texts under their headings, and notes.
 func (s *Setup) Guide(texts map[string]string, missing error) string {
 	var out strings.Builder
 	for _, p := range pieces() {
@@ -193,8 +185,7 @@ func (s *Setup) OpenTofu() (string, error) {
 	return fmt.Sprintf("provider_installation {\n  network_mirror {\n    url              = %q\n    trust_all_hashes = true\n  }\n}\n", s.mirrorURL()), s.noMirror()
 }
 
-// host returns the name under which clients look for the gateway's token. The name is the
-// gateway's HOST:PORT, or only its HOST if the port is 443.
+// host returns the name under which clients look for the gateway's token: HOST:PORT, or only HOST if the port is 443.
 func (s *Setup) host() (svchost.Hostname, error) {
 	if s.NoURL != nil {
 		return "", s.NoURL
@@ -229,17 +220,15 @@ func (s *Setup) ci() (string, error) {
 	return out, err
 }
 
-// TokenVariable returns the name of the variable in which clients look for the gateway's
-// token. In this name, two underscores replace each dash of the host, and one underscore
-// replaces each dot.
+// TokenVariable returns the name of the variable in which clients look for the gateway's token. In this name, two underscores
+// replace each dash of the host, and one underscore replaces each dot.
 func (s *Setup) TokenVariable() (string, error) {
 	host, err := s.host()
 	return "TF_TOKEN_" + strings.NewReplacer("-", "__", ".", "_").Replace(string(host)), err
 }
 
-// embeddedMirror returns the oci_mirror block for the embedded registry. The gateway serves
-// this registry at the root of its host, so embeddedMirror returns an error if the
-// gateway's URL has a path.
+// embeddedMirror returns the oci_mirror block for the embedded registry. The gateway serves it at the root of its host, so the
+// gateway's URL must not have a path.
 func (s *Setup) embeddedMirror() (config.MirrorText, error) {
 	if s.NoURL != nil {
 		return config.MirrorText{}, s.NoURL

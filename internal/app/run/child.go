@@ -50,8 +50,7 @@ func notRun(name string, err error) error {
 	return &StatusError{hint.Wrap(fmt.Errorf("%s does not run: %w", name, err), "is it a program for this machine, and may you run it?"), statusNotRunnable}
 }
 
-// runChild runs a command until it ends, and returns its exit status. It passes signals on to
-// the command.
+// runChild runs a command until it ends, and returns its exit status. It passes signals on to the command.
 func runChild(cmd *exec.Cmd) (int, error) {
 	// On Linux, the command ends together with the thread that started it.
 	runtime.LockOSThread()
@@ -93,13 +92,9 @@ func runChild(cmd *exec.Cmd) (int, error) {
 
 // system is what depends on the operating system.
 type system struct {
-	// signals are the names of the signals that exec passes on to its command.
-	signals []string
-	// keys are those of the signals that the terminal sends to the command itself, if exec has
-	// one and is in its foreground.
-	keys []string
-	// endsWithExec is set if the system kills the command once exec is killed.
-	endsWithExec bool
+	signals      []string // the names of the signals that exec passes on to its command
+	keys         []string // those of them that the terminal sends to the command itself, if exec is in its foreground
+	endsWithExec bool     // the system kills the command once exec is killed
 }
 
 // systemOf returns what holds on an operating system, which is a value of runtime.GOOS.
@@ -118,8 +113,7 @@ func systemOf(goos string) system {
 // isKey reports whether the terminal sends a signal itself.
 func (s system) isKey(signal string) bool { return slices.Contains(s.keys, signal) }
 
-// IfKilled returns a sentence that says what becomes of a command if exec is killed on an
-// operating system, which is a value of runtime.GOOS.
+// IfKilled returns a sentence about a command whose exec is killed on an operating system, a value of runtime.GOOS.
 func IfKilled(goos string) string {
 	if systemOf(goos).endsWithExec {
 		return "If exec itself is killed (kill -9), the command is killed, too."

@@ -36,9 +36,8 @@ func (t *terminal) close() {
 	}
 }
 
-// sends reports whether the terminal itself sends a signal to the command. A terminal sends
-// the signals of its keys, and SIGWINCH, to every process of the foreground group. A second
-// SIGINT would end Terraform by force.
+// sends reports whether the terminal itself sends a signal to the command, as it sends the signals of its keys, and
+// SIGWINCH, to every process of the foreground group. A second SIGINT would end Terraform by force.
 func (t *terminal) sends(s os.Signal) bool {
 	if t == nil || !systemOf(runtime.GOOS).isKey(unix.SignalName(s.(syscall.Signal))) {
 		return false
@@ -47,9 +46,8 @@ func (t *terminal) sends(s os.Signal) bool {
 	return err == nil && foreground == unix.Getpgrp()
 }
 
-// start starts a command. With a terminal, the command is in this process's group, so that
-// job control works. Without a terminal, it has a group of its own. A signal for this
-// process's group then reaches it only once, because this process passes it on.
+// start starts a command. With a terminal, the command is in this process's group, so that job control works. Without one, it
+// has a group of its own, so that a signal for this process's group, which this process passes on, reaches it only once.
 func start(cmd *exec.Cmd, t *terminal) (release func(), err error) {
 	cmd.SysProcAttr = attributes()
 	cmd.SysProcAttr.Setpgid = t == nil

@@ -15,21 +15,16 @@ import (
 )
 
 const (
-	// configSuffix ends the name of a complete file. Clients read HCL from it.
-	configSuffix = ".tfrc"
-	// newPrefix begins the name of a file that is not locked yet.
-	newPrefix = privatefolder.Temporary
-	// abandonedAfter is the age from which a file with newPrefix is a leftover of a killed
-	// process.
-	abandonedAfter = time.Hour
+	configSuffix   = ".tfrc"                 // ends the name of a complete file, from which clients read HCL
+	newPrefix      = privatefolder.Temporary // begins the name of a file that is not locked yet
+	abandonedAfter = time.Hour               // the age of a file with newPrefix whose process was killed
 )
 
-// privateFile is a file that only this user can read, for as long as this process lives. The
-// process holds a lock on it. The next process removes files whose lock nobody holds.
+// privateFile is a file that only this user can read, for as long as this process lives. The process holds a lock on it. The
+// next process removes files whose lock nobody holds.
 type privateFile struct{ *os.File }
 
-// writePrivate writes a file in the first of the folders that can be used. It also removes
-// the files of processes that were killed.
+// writePrivate writes a file in the first of the folders that can be used, and removes the files of killed processes.
 func writePrivate(folders []string, data []byte) (*privateFile, error) {
 	errs := errors.New("there is no folder for private files")
 	for _, folder := range folders {
@@ -47,8 +42,8 @@ func writePrivate(folders []string, data []byte) (*privateFile, error) {
 	return nil, hint.Wrap(errs, "let XDG_RUNTIME_DIR or XDG_CACHE_HOME name a folder that you alone may write to")
 }
 
-// newPrivate writes a file in a folder. The file gets its name after it is locked, because
-// other processes remove files with such names that are not locked.
+// newPrivate writes a file in a folder. The file gets its name after it is locked, because other processes remove files with
+// such names that are not locked.
 func newPrivate(folder string, data []byte) (*privateFile, error) {
 	id := rand.Text()
 	f, err := files.CreateNew(filepath.Join(folder, newPrefix+id))
@@ -68,16 +63,12 @@ func newPrivate(folder string, data []byte) (*privateFile, error) {
 	return &privateFile{f}, nil
 }
 
-// path returns the path of the file.
 func (f *privateFile) path() string {
 	folder, name := filepath.Split(f.Name())
 	return filepath.Join(folder, strings.TrimPrefix(name, newPrefix)+configSuffix)
 }
 
-// remove removes the file.
-func (f *privateFile) remove() error {
-	return errors.Join(os.Remove(f.path()), f.Close())
-}
+func (f *privateFile) remove() error { return errors.Join(os.Remove(f.path()), f.Close()) }
 
 // sweep removes the files of processes that were killed.
 func sweep(folder string) {

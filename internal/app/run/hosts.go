@@ -23,8 +23,7 @@ const (
 // hostRule says of which hosts a template selects providers or modules.
 type hostRule struct {
 	subject.Selector
-	// hasRepository reports whether the template gives an example of the host's providers or
-	// modules a repository.
+	// hasRepository reports whether the template gives an example of the host's providers or modules a repository.
 	hasRepository func(host string) bool
 }
 
@@ -39,29 +38,22 @@ func rulesOf(kind subject.Kind, all templates.Set) (rules []hostRule) {
 	return rules
 }
 
-// servedHosts returns the hosts that a rule selects, sorted. A host that an include pattern
-// names is served in any case. A host in others is served only if a rule selects some of its
-// providers or modules.
+// servedHosts returns those of the hosts in others and in include patterns that a rule selects, sorted.
 func servedHosts(rules []hostRule, others []svchost.Hostname) []svchost.Hostname {
-	var out []svchost.Hostname
+	out := slices.Clone(others)
 	for _, r := range rules {
 		for _, p := range r.Include {
-			if host, named := p.ServiceHost(); named && selectsHost(rules, host) {
+			if host, named := p.ServiceHost(); named {
 				out = append(out, host)
 			}
 		}
 	}
-	for _, host := range others {
-		if selectsHost(rules, host) {
-			out = append(out, host)
-		}
-	}
+	out = slices.DeleteFunc(out, func(host svchost.Hostname) bool { return !selectsHost(rules, host) })
 	slices.Sort(out)
 	return slices.Compact(out)
 }
 
-// selectsHost reports whether a rule can select a provider or module of the host, and its
-// template gives it a repository.
+// selectsHost reports whether a rule can select a provider or module of the host, and its template gives it a repository.
 func selectsHost(rules []hostRule, host svchost.Hostname) bool {
 	matches := func(p subject.Pattern) bool {
 		in, named := p.ServiceHost()
@@ -97,8 +89,7 @@ func readNeeds(dir string) (n needs) {
 	return n
 }
 
-// hosts returns the hosts of all providers. Those without a host in their source are at the
-// given default registries.
+// hosts returns the hosts of all providers. Those without a host in their source are at the given default registries.
 func (n needs) hosts(defaults []svchost.Hostname) (out []svchost.Hostname) {
 	for _, p := range n.locked {
 		out = append(out, p.Address.ServiceHost())
@@ -125,8 +116,7 @@ func (n needs) moduleHosts(defaults []svchost.Hostname) (out []svchost.Hostname)
 	return out
 }
 
-// defaultHosts returns the default registries of the client that a command is, or of both
-// clients if the command is neither.
+// defaultHosts returns the default registries of the client that a command is, or else of both clients.
 func defaultHosts(command string) []svchost.Hostname {
 	switch clientName(command) {
 	case "terraform":

@@ -13,21 +13,15 @@ import (
 // Missing is a provider, a version or a package that the gateway does not have.
 type Missing struct {
 	Provider provider.Address
-	// Version is the missing version. The zero value means that Versions are missing, or that
-	// there is no version at all.
-	Version provider.Version
-	// Versions are the versions of which any would do. The zero value means any version.
-	Versions provider.VersionSet
-	// Platform is the platform of the missing package. The zero value means all.
-	Platform provider.Platform
-	// Denied says that the configuration denies the version. Nil: it does not.
-	Denied error
-	// Unsigned is the newest version that would do and that the registry stores without a signature
-	// that the gateway accepts. The zero value means that there is none.
+	// Version is the missing version. The zero value means that Versions are missing, or that there is no version at all.
+	Version  provider.Version
+	Versions provider.VersionSet // of which any would do; the zero value means any version
+	Platform provider.Platform   // of the missing package; the zero value means all
+	Denied   error               // says that the configuration denies the version; nil: it does not
+	// Unsigned is the newest version that would do and that the registry stores without a signature that the gateway
+	// accepts. The zero value means that there is none.
 	Unsigned provider.Version
-	// Pulled is set if pull-through is for the provider. The origin then lacks it, too, or is
-	// unavailable.
-	Pulled bool
+	Pulled   bool // pull-through is for the provider, whose origin then lacks it, too, or is unavailable
 }
 
 // maxRequests is the maximum number of recorded lists, of recorded packages and of recorded modules.
@@ -88,13 +82,11 @@ func (r *requests) missingModules() []module.Address {
 type reasons interface {
 	Pulls(provider.Address) bool
 	Denied(provider.Address, provider.Version) error
-	// Stored returns the versions in the registry, signed or not, oldest first. It returns nil if
-	// they are unknown.
+	// Stored returns the versions in the registry, signed or not, oldest first, or nil if they are unknown.
 	Stored(context.Context, provider.Address) []provider.Version
 }
 
-// missing returns what the gateway lacks of what a command needs. With upgrade, the command
-// ignores the versions in the lock file.
+// missing returns what the gateway lacks of what a command needs. With upgrade, the command ignores the lock file.
 func (r *requests) missing(ctx context.Context, n needs, upgrade bool, why reasons) []Missing {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -119,8 +111,7 @@ func (r *requests) missing(ctx context.Context, n needs, upgrade bool, why reaso
 	return out
 }
 
-// newest returns the newest of the versions, oldest first, that would do. It returns the zero value
-// if none would.
+// newest returns the newest of the versions, oldest first, that would do, or the zero value.
 func (m Missing) newest(versions []provider.Version) provider.Version {
 	switch {
 	case !m.Version.IsZero():

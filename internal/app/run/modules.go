@@ -16,9 +16,8 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// The limits of a search. A search finds neither providers nor modules beyond the limits.
-// The user can name their hosts by --host. Clients parse the same files by the same library,
-// without limits.
+// The limits of a search. The user can name the hosts of providers and modules beyond them by --host. Clients parse the same
+// files by the same library, without limits.
 const (
 	maxModules     = 256
 	maxModuleFiles = 2_000
@@ -27,8 +26,8 @@ const (
 // requirement is a provider in a required_providers block.
 type requirement struct {
 	provider provider.Address
-	// isShort is set if the source names no host. The provider is then at the client's default
-	// registry, and provider has the host terraformHost.
+	// isShort is set if the source names no host. The provider is then at the client's default registry, and provider has
+	// the host terraformHost.
 	isShort  bool
 	versions provider.VersionSet // the zero value if there is no valid constraint
 }
@@ -41,8 +40,7 @@ func (r requirement) isFor(a provider.Address) bool {
 	return r.provider == a
 }
 
-// searchModules searches the module in a folder, and its local child modules. The client reports
-// the errors of the modules.
+// searchModules searches the module in a folder, and its local child modules. The client reports their errors.
 func searchModules(dir string) *moduleSearch {
 	s := &moduleSearch{seen: map[string]bool{}}
 	dir = filepath.Clean(dir)
@@ -58,8 +56,7 @@ func searchModules(dir string) *moduleSearch {
 	return s
 }
 
-// moduleSearch is a search for required_providers, and for calls of modules in registries, in a
-// tree of modules.
+// moduleSearch is a search for required_providers, and for calls of modules in registries, in a tree of modules.
 type moduleSearch struct {
 	seen     map[string]bool // the folders that are or were in the queue
 	queue    []string
@@ -116,8 +113,7 @@ func (s *moduleSearch) body(dir string, body hcl.Body) {
 	}
 }
 
-// call adds the module that the module in dir calls. Sources that are neither a folder nor in a
-// registry are ignored.
+// call adds the module that the module in dir calls. It ignores sources that are neither a folder nor in a registry.
 func (s *moduleSearch) call(dir, source string) {
 	if calls.IsLocal(source) {
 		s.add(filepath.Join(dir, filepath.FromSlash(source)))
@@ -142,8 +138,7 @@ func (s *moduleSearch) terraform(body hcl.Body) {
 	}
 }
 
-// require adds a requirement. Its value is an object, or a version constraint as in old
-// configurations.
+// require adds a requirement. Its value is an object, or a version constraint as in old configurations.
 func (s *moduleSearch) require(a *hcl.Attribute) {
 	source := "hashicorp/" + a.Name
 	version, _ := calls.Text(a.Expr)

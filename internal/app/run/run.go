@@ -1,14 +1,11 @@
-// Package run runs a command with a gateway of its own. The gateway is part of this process,
-// and ends with the command.
+// Package run runs a command with a gateway of its own. The gateway is part of this process, and ends with the command.
 //
-// The command gets a CLI configuration for Terraform and OpenTofu in TF_CLI_CONFIG_FILE. This
-// is the configuration that the client would have read, with a host block for each host of
-// which a template selects providers or modules. The blocks send requests for these to the
-// gateway, and keep all other services of the hosts.
+// The command gets a CLI configuration for Terraform and OpenTofu in TF_CLI_CONFIG_FILE. This is the configuration that the
+// client would have read, with a host block for each host of which a template selects providers or modules. The blocks send
+// requests for these to the gateway, and keep all other services of the hosts.
 //
-// Invariants: only the command knows the gateway's capability. The CLI configuration, which
-// contains the capability and the user's tokens, is in a file that only the user can read.
-// The package reads no variables and writes nothing to the terminal.
+// Invariants: only the command knows the gateway's capability. The CLI configuration, which contains the capability and the
+// user's tokens, is in a file that only the user can read. The package reads no variables and writes nothing to the terminal.
 package run
 
 import (
@@ -36,46 +33,36 @@ import (
 
 // Options describe a command, and the gateway for it.
 type Options struct {
-	// Command is the program and its arguments.
-	Command []string
-	// Settings configure the gateway.
-	Settings serve.Settings
-	// Environment is what the user's CLI configuration is read from. Its variables are the
-	// variables of the command.
+	Command  []string       // the program and its arguments
+	Settings serve.Settings // of the gateway
+	// Environment is what the user's CLI configuration is read from. Its variables are the variables of the command.
 	Environment cliconfig.Environment
-	// Hosts are additional hosts whose providers the gateway serves.
-	Hosts []svchost.Hostname
-	// Credentials are the user's API tokens, for discovery. Nil means none.
-	Credentials svcauth.CredentialsSource
-	// Folders are the folders for the CLI configuration, in order of preference.
-	Folders []string
-	// Cache is the folder of cached discovery documents. "" means no cache.
-	Cache string
+	Hosts       []svchost.Hostname        // additional hosts whose providers the gateway serves
+	Credentials svcauth.CredentialsSource // the user's API tokens, for discovery; nil means none
+	Folders     []string                  // for the CLI configuration, in order of preference
+	Cache       string                    // the folder of cached discovery documents; "" means no cache
 
 	Stdin, Stdout, Stderr *os.File // the standard streams of the command
 
-	Log *slog.Logger
-	// Notices is the log of what concerns the user's own files. The user should see it even if
-	// the command succeeds.
-	Notices   *slog.Logger
-	Version   string // the version of this program
-	UserAgent string // the name of this program in requests
+	Log       *slog.Logger
+	Notices   *slog.Logger // of what concerns the user's own files, which the user should see even if the command succeeds
+	Version   string       // the version of this program
+	UserAgent string       // the name of this program in requests
 }
 
 // Result is the outcome of a command that ran.
 type Result struct {
 	Status int // the exit status, as shells have it
-	// Missing are the providers, versions and packages that the command requested or needs,
-	// and that the gateway does not have. They are empty if the command succeeded.
-	Missing []Missing
-	// MissingModules are the requested modules without a version in the registry. They are empty if the command succeeded.
-	MissingModules []module.Address
-	// Unasked are the hosts that the gateway serves, if the command failed and sent no request to the gateway.
-	Unasked []svchost.Hostname
+
+	// The rest is empty if the command succeeded.
+
+	Missing        []Missing          // what the command requested or needs, and the gateway does not have
+	MissingModules []module.Address   // the requested modules without a version in the registry
+	Unasked        []svchost.Hostname // the hosts that the gateway serves, if the command sent no request to it
 }
 
-// Run runs a command. It returns an error if the command did not run. If the reason is the
-// command itself, the error is a [*StatusError].
+// Run runs a command. It returns an error if the command did not run. If the reason is the command itself, the error is a
+// [*StatusError].
 func Run(ctx context.Context, o Options) (*Result, error) {
 	program, err := find(o.Command[0])
 	if err != nil {
@@ -131,8 +118,8 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	return r, nil
 }
 
-// run runs the command with a CLI configuration that contains the given host blocks. The client
-// must be able to install providers from the given hosts.
+// run runs the command with a CLI configuration that contains the given host blocks. The client must be able to install
+// providers from the given hosts.
 func (o *Options) run(ctx context.Context, program string, merged *cliconfig.Merged, blocks map[svchost.Hostname]services, providers []svchost.Hostname) (int, error) {
 	text, err := merged.WithHosts(blocks, providers)
 	if err != nil {
@@ -161,17 +148,14 @@ func (o *Options) run(ctx context.Context, program string, merged *cliconfig.Mer
 func blocks(gateway *serve.Local, served *hosts, origins map[svchost.Hostname]services) map[svchost.Hostname]services {
 	out := map[svchost.Hostname]services{}
 	for host, s := range origins {
-		s = maps.Clone(s)
-		if s == nil {
-			s = services{}
-		}
+		out[host] = services{}
+		maps.Copy(out[host], s)
 		if slices.Contains(served.providers, host) {
-			s[providersID] = gateway.RegistryURL(host)
+			out[host][providersID] = gateway.RegistryURL(host)
 		}
 		if slices.Contains(served.modules, host) {
-			s[modulesID] = gateway.ModulesURL(host)
+			out[host][modulesID] = gateway.ModulesURL(host)
 		}
-		out[host] = s
 	}
 	return out
 }
@@ -202,9 +186,8 @@ func (h *hosts) all() []svchost.Hostname {
 	return slices.Compact(out)
 }
 
-// hosts returns the hosts that the gateway serves. It returns an error if no template is for a
-// host in o.Hosts. The embedded registry serves modules only for hosts of which it has modules:
-// for other hosts, clients keep their tokens for the host's own modules.
+// hosts returns the hosts that the gateway serves. It returns an error if no template is for a host in o.Hosts. The embedded
+// registry serves modules only for hosts of which it has modules: for others, clients keep their tokens for the host's own.
 func (o *Options) hosts() (*hosts, error) {
 	set := o.Settings.Repositories.Templates
 	rules, ofModules := rulesOf(subject.Provider, set), rulesOf(subject.Module, set)
@@ -229,9 +212,9 @@ func (o *Options) hosts() (*hosts, error) {
 	return out, err
 }
 
-// withoutBlocked returns the hosts without those that a provider_installation block keeps the
-// client from asking for providers. It keeps named hosts, and keeps all hosts if no other host
-// remains, so that [cliconfig.Merged.WithHosts] returns an error that names the block.
+// withoutBlocked returns the hosts without those that a provider_installation block keeps the client from asking for
+// providers. It keeps named hosts, and all if no other host remains, so that [cliconfig.Merged.WithHosts] returns an error
+// that names the block.
 func (o *Options) withoutBlocked(merged *cliconfig.Merged, hosts, named []svchost.Hostname) []svchost.Hostname {
 	var out []svchost.Hostname
 	blocked := map[svchost.Hostname]error{}
@@ -276,8 +259,8 @@ func upgrades(args []string) bool {
 	})
 }
 
-// readMerged reads the CLI configuration of the client that a command is. If the command is
-// neither client, such as a shell, it reads Terraform's files, unless only OpenTofu's exist.
+// readMerged reads the CLI configuration of the client that a command is. If the command is neither client, such as a shell,
+// it reads Terraform's files, unless only OpenTofu's exist.
 func readMerged(command string, env cliconfig.Environment) (*cliconfig.Merged, error) {
 	name := clientName(command)
 	if name == "tofu" {

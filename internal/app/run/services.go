@@ -24,31 +24,23 @@ import (
 	"github.com/ocibridge/ocibridge/internal/base/privatefolder"
 )
 
-// services are the services of a host by ID, as in a host block of the CLI configuration. The
-// URLs of discovered services are absolute.
+// services are the services of a host by ID, as in a host block of the CLI configuration. The URLs of discovered services are
+// absolute.
 type services = map[string]any
 
-// providersID is the ID of the provider registry protocol in service discovery.
-const providersID = "providers.v1"
-
-// modulesID is the ID of the module registry protocol in service discovery.
-const modulesID = "modules.v1"
-
 const (
-	discoveryPath = "/.well-known/terraform.json"
-	// discoveryTimeout is the maximum time that a command waits for the discovery documents of
-	// all hosts.
-	discoveryTimeout = 2 * time.Second
-	// discoveryTTL is how long a discovery document in the user's cache folder stays current.
-	discoveryTTL = 24 * time.Hour
-	// failureTTL is how long a host that did not answer in time is not asked again. Another failure
-	// costs little time, and the user may have removed its cause, such as a missing token or CA.
+	providersID      = "providers.v1" // the ID of the provider registry protocol in service discovery
+	modulesID        = "modules.v1"   // the ID of the module registry protocol
+	discoveryPath    = "/.well-known/terraform.json"
+	discoveryTimeout = 2 * time.Second // the longest wait of a command for the discovery documents of all hosts
+	discoveryTTL     = 24 * time.Hour  // how long a discovery document in the user's cache folder stays current
+	// failureTTL is how long a host that did not answer in time is not asked again. Another failure costs little time, and
+	// the user may have removed its cause, such as a missing token or CA.
 	failureTTL   = time.Minute
 	maxRedirects = 3
 )
 
-// discoveryLimits are the limits of discovery documents. Real documents have less than 1
-// KiB.
+// discoveryLimits are the limits of discovery documents. Real documents have less than 1 KiB.
 var discoveryLimits = document.Limits{Bytes: 64 << 10, Values: 1_000, Elements: 1_000}
 
 // discovery finds out the services of hosts.
@@ -61,8 +53,8 @@ type discovery struct {
 	log         *slog.Logger
 }
 
-// all returns the services of each host. configured are the services in the user's host
-// blocks, which replace discovery. A host whose services cannot be found out has none.
+// all returns the services of each host. configured are the services in the user's host blocks, which replace discovery. A
+// host whose services cannot be found out has none.
 func (d *discovery) all(ctx context.Context, hosts []svchost.Hostname, configured map[svchost.Hostname]services) map[svchost.Hostname]services {
 	ctx, cancel := context.WithTimeout(ctx, discoveryTimeout)
 	defer cancel()
@@ -84,8 +76,8 @@ func (d *discovery) all(ctx context.Context, hosts []svchost.Hostname, configure
 	return out
 }
 
-// services returns the services of a host: constants, or those of the host's discovery
-// document. If the host does not answer, it returns those of an earlier document, or nil.
+// services returns the services of a host: constants, or those of the host's discovery document, or of an earlier one if the
+// host does not answer, or nil.
 func (d *discovery) services(ctx context.Context, host svchost.Hostname) services {
 	if host == terraformHost || host == openTofuHost {
 		at := "https://" + string(host)
@@ -127,8 +119,7 @@ func within(then, now time.Time, ttl time.Duration) bool {
 	return age >= 0 && age < ttl
 }
 
-// fetch requests the discovery document of a host. Like clients, it sends the user's token for
-// the host, but to no other host.
+// fetch requests the discovery document of a host. Like clients, it sends the user's token for the host, but to no other.
 func (d *discovery) fetch(ctx context.Context, host svchost.Hostname) (services, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+string(host)+discoveryPath, nil)
 	if err != nil {
@@ -158,8 +149,7 @@ func (d *discovery) fetch(ctx context.Context, host svchost.Hostname) (services,
 	return absolute(resp.Request.URL, out), nil
 }
 
-// authorize adds the user's token for a host to a request. Like clients, it goes on without the
-// token if a credentials helper fails.
+// authorize adds the user's token for a host to a request. Like clients, it goes on if a credentials helper fails.
 func (d *discovery) authorize(req *http.Request, host svchost.Hostname) {
 	if d.credentials == nil {
 		return
@@ -169,8 +159,8 @@ func (d *discovery) authorize(req *http.Request, host svchost.Hostname) {
 	}
 }
 
-// checkRedirect refuses redirects without TLS. It drops the token from a redirect to another
-// host, also to a subdomain, to which net/http would send it.
+// checkRedirect refuses redirects without TLS. It drops the token from a redirect to another host, also to a subdomain, to
+// which net/http would send it.
 func checkRedirect(req *http.Request, via []*http.Request) error {
 	if len(via) > maxRedirects {
 		return fmt.Errorf("more than %d redirects", maxRedirects)
@@ -184,8 +174,7 @@ func checkRedirect(req *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// absolute returns services whose URLs are absolute. It drops services that are neither URLs
-// nor objects.
+// absolute returns services whose URLs are absolute. It drops services that are neither URLs nor objects.
 func absolute(base *url.URL, found services) services {
 	out := services{}
 	for id, service := range found {
@@ -220,7 +209,7 @@ func (d *discovery) path(host svchost.Hostname) string {
 	return filepath.Join(d.folder, strings.ReplaceAll(string(host), ":", "_")+".json")
 }
 
-// cached returns what is cached about a host. It returns the zero value if there is nothing.
+// cached returns what is cached about a host, or the zero value.
 func (d *discovery) cached(host svchost.Hostname) (c cachedServices) {
 	if d.folder == "" {
 		return c
@@ -232,8 +221,7 @@ func (d *discovery) cached(host svchost.Hostname) (c cachedServices) {
 	return c
 }
 
-// keep caches the services of a host. Without the cached services, the next command only
-// takes longer, so that errors are ignored.
+// keep caches the services of a host. After an error, the next command only takes longer.
 func (d *discovery) keep(host svchost.Hostname, c cachedServices) {
 	if d.folder == "" {
 		return
@@ -247,16 +235,13 @@ func (d *discovery) keep(host svchost.Hostname, c cachedServices) {
 	}
 }
 
-// originOf returns the URL of the service with an ID in the services of a host, or nil. A
-// relative URL in a host block is relative to the host's discovery document.
+// originOf returns the URL of the service with an ID in the services of a host, or nil. A relative URL in a host block is
+// relative to the host's discovery document.
 func originOf(host svchost.Hostname, s services, id string) *url.URL {
 	text, ok := s[id].(string)
-	if !ok {
-		return nil
-	}
 	base := &url.URL{Scheme: "https", Host: string(host), Path: discoveryPath}
 	u, err := base.Parse(text)
-	if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" {
+	if !ok || err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" {
 		return nil
 	}
 	return u
