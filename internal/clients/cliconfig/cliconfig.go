@@ -36,8 +36,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 )
 
-// Environment is the part of the machine that the configuration depends on. Getenv, Environ, ReadFile and
-// ReadDir behave like the functions of package os with the same names, including their errors.
+// Environment is the part of the machine that the configuration depends on. Its functions behave like those of package os.
 type Environment struct {
 	Getenv   func(string) string
 	Environ  func() []string // "NAME=value"
@@ -49,15 +48,11 @@ type Environment struct {
 	GOARCH   string // a value of runtime.GOARCH; "" means the value of this program
 }
 
-// Config is the part of the user's CLI configuration that concerns ocibridge. A Config does
-// not change after it was loaded.
+// Config is the part of the user's CLI configuration that concerns ocibridge. It does not change after it was loaded.
 type Config struct {
-	// Files are the files that were read, in order.
-	Files []string
-	// Warnings are sentences for the user about ignored settings.
-	Warnings []string
-	// OCIMirrors are the oci_mirror blocks, ordered by file and line.
-	OCIMirrors []OCIMirror
+	Files      []string    // that were read, in order
+	Warnings   []string    // sentences for the user about ignored settings
+	OCIMirrors []OCIMirror // the oci_mirror blocks, ordered by file and line
 
 	services    map[svchost.Hostname]map[string]any // from host blocks
 	tokens      map[svchost.Hostname]filedToken     // from credentials blocks
@@ -77,19 +72,13 @@ type OCIMirror struct {
 	Source   string   // "FILE:LINE", or "FILE" for JSON, because its parser records no lines
 }
 
-// Services returns the services in the host blocks, by host. The services have the form
-// that [disco.Disco.ForceHostServices] accepts.
-//
-// [disco.Disco.ForceHostServices]: https://pkg.go.dev/github.com/opentofu/svchost/disco#Disco.ForceHostServices
-func (c *Config) Services() map[svchost.Hostname]map[string]any {
-	return maps.Clone(c.services)
-}
+// Services returns the services in the host blocks, by host, in the form that svchost's disco.ForceHostServices accepts.
+func (c *Config) Services() map[svchost.Hostname]map[string]any { return maps.Clone(c.services) }
 
 // Load reads the user's configuration. It warns if another main file than the one that OpenTofu reads has blocks that
-// concern ocibridge. If there is no file, Load returns an empty configuration and no error. If
-// TF_CLI_CONFIG_FILE or TERRAFORM_CONFIG names a missing file, Load only adds a warning, as the clients do. Load
-// returns an error that names the file if a file cannot be parsed, or if a file in the configuration folder cannot be
-// read.
+// concern ocibridge. If there is no file, Load returns an empty configuration and no error. If TF_CLI_CONFIG_FILE or
+// TERRAFORM_CONFIG names a missing file, Load only adds a warning, as the clients do. Load returns an error that names the
+// file if a file cannot be parsed, or if a file in the configuration folder cannot be read.
 func Load(env Environment) (*Config, error) {
 	c := &Config{
 		services: map[svchost.Hostname]map[string]any{},
@@ -114,8 +103,7 @@ func Load(env Environment) (*Config, error) {
 	return c, nil
 }
 
-// add adds the settings in a file to the configuration. If several files configure a host,
-// the last file wins.
+// add adds the settings in a file to the configuration. If several files configure a host, the last file wins.
 func (c *Config) add(env Environment, name string, src []byte) error {
 	f, err := parse(env, name, src)
 	if err != nil {

@@ -39,10 +39,10 @@ type filedToken struct {
 	source string       // the file, or the name of the variable
 }
 
-// TokenHost is a host that has an API token.
+// TokenHost is a host that has an API token, and the file or the name of the variable that has the token.
 type TokenHost struct {
 	Host   svchost.Hostname
-	Source string // the file, or the name of the variable
+	Source string
 }
 
 // TokenHosts returns the sorted hosts that have a token in a TF_TOKEN_ variable or in a credentials block. It does not
@@ -113,14 +113,10 @@ func hostFromVariable(encoded string) (svchost.Hostname, error) {
 	return svchost.ForComparison(svchost.ForDisplay(s))
 }
 
-// helperPrefix is the prefix of the file name of every credentials helper.
-const helperPrefix = "terraform-credentials-"
-
 const (
-	// helperLimit is the maximum duration of one run of a credentials helper.
-	helperLimit = 30 * time.Second
-	// helperKeep is how long the answer of the helper for a host is cached.
-	helperKeep = time.Minute
+	helperPrefix = "terraform-credentials-" // begins the file name of every credentials helper
+	helperLimit  = 30 * time.Second         // the maximum duration of one run
+	helperKeep   = time.Minute              // how long the answer of the helper for a host is cached
 )
 
 // credentialsHelper is the program that a credentials_helper block names. Its arguments are the arguments in the block,
@@ -139,11 +135,10 @@ type credentialsHelper struct {
 // findHelper only adds a warning, because the clients also continue without it.
 func (c *Config) findHelper(env Environment) error {
 	names := slices.Sorted(maps.Keys(c.helpers))
-	switch len(names) {
-	case 0:
+	if len(names) == 0 {
 		return nil
-	case 1:
-	default:
+	}
+	if len(names) > 1 {
 		return hint.New(fmt.Sprintf("CLI configuration: there is more than one credentials_helper block: %s", strings.Join(names, ", ")),
 			"remove all but one; OpenTofu and Terraform do not accept them either")
 	}
@@ -172,12 +167,11 @@ type hidden func() []string
 // pluginFolders returns the folders in which clients look for credentials helpers, in order.
 func (env Environment) pluginFolders() []string {
 	var data []string
-	switch {
-	case env.GOOS == "windows":
+	if env.GOOS == "windows" {
 		if dir := env.folder(OpenTofu); dir != "" {
 			data = append(data, dir)
 		}
-	default:
+	} else {
 		if env.Home != "" {
 			data = append(data, env.join(env.Home, ".terraform.d"))
 		}

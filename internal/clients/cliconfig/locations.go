@@ -147,10 +147,10 @@ func (env Environment) mainFile(client Client) string {
 // folder returns the path of the client's configuration folder, or "" if the user has no home folder. Terraform ignores
 // XDG_CONFIG_HOME.
 func (env Environment) folder(client Client) string {
+	if dir := env.appData(); env.GOOS == "windows" && dir != "" {
+		return env.join(dir, "terraform.d")
+	}
 	if env.GOOS == "windows" {
-		if dir := env.appData(); dir != "" {
-			return env.join(dir, "terraform.d")
-		}
 		return ""
 	}
 	var inHome string
@@ -170,19 +170,12 @@ func (env Environment) appData() string {
 	return env.join(env.Home, "AppData", "Roaming")
 }
 
-// firstExisting returns the first of the names at which a file or folder exists. It returns the first
-// name if nothing exists at any of them.
+// firstExisting returns the first of the names at which a file or folder exists, or else the first name.
 func (env Environment) firstExisting(names ...string) string {
-	for _, name := range names {
-		if env.exists(name) {
-			return name
-		}
-	}
-	return names[0]
+	return names[max(0, slices.IndexFunc(names, env.exists))]
 }
 
-// exists reports whether a file or folder exists. It returns true for a file that cannot be
-// read.
+// exists reports whether a file or folder exists, even if it cannot be read.
 func (env Environment) exists(name string) bool {
 	_, err := env.ReadFile(name)
 	return !errors.Is(err, fs.ErrNotExist)

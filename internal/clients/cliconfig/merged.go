@@ -29,10 +29,8 @@ import (
 //
 // The text does not depend on variables such as TF_TOKEN_ and TF_PLUGIN_CACHE_DIR, which clients read themselves.
 type Merged struct {
-	// Files are the files that were read, in order.
-	Files []string
-	// Warnings are sentences about files that were not read. The client does not see these files any more, so it does
-	// not print its own warnings.
+	Files []string // that were read, in order
+	// Warnings are sentences about files that were not read. The client does not see these files any more.
 	Warnings []string
 
 	client   Client

@@ -112,8 +112,7 @@ func ociCredential(item *ast.ObjectItem) (out login.Login, useless string, err e
 	}, useless, nil
 }
 
-// openTofuTakes reports whether OpenTofu accepts prefix as the label of an oci_credentials
-// block.
+// openTofuTakes reports whether OpenTofu accepts prefix as the label of an oci_credentials block.
 func openTofuTakes(prefix string) bool {
 	if !strings.Contains(prefix, "/") {
 		return registry.Reference{Registry: prefix}.ValidateRegistry() == nil
@@ -179,8 +178,7 @@ func introducedByEquals(item *ast.ObjectItem) bool {
 	return item.Assign.IsValid() && ok && body.Lbrace.IsValid()
 }
 
-// origin returns the position of a block for messages: FILE:LINE in HCL syntax, or FILE in
-// JSON.
+// origin returns the position of a block for messages: FILE:LINE in HCL syntax, or FILE in JSON.
 func origin(name string, item *ast.ObjectItem) string {
 	if pos := position(item); pos.IsValid() {
 		return fmt.Sprintf("%s:%d", name, pos.Line)

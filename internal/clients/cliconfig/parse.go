@@ -90,30 +90,28 @@ func mirrors(name string, root *ast.ObjectList) ([]OCIMirror, error) {
 	var out []OCIMirror
 	for _, item := range found {
 		m, err := mirror(item)
-		source := origin(name, item)
+		m.Source = origin(name, item)
 		if err != nil {
-			return nil, hint.Wrap(fmt.Errorf("%s: %w", source, err),
+			return nil, hint.Wrap(fmt.Errorf("%s: %w", m.Source, err),
 				`write: oci_mirror { repository_template = "ghcr.io/acme/${namespace}/${type}" }, with include and exclude lists where wanted`)
 		}
-		m.Source = source
 		out = append(out, m)
 	}
 	return out, nil
 }
 
-func mirror(item *ast.ObjectItem) (OCIMirror, error) {
+func mirror(item *ast.ObjectItem) (m OCIMirror, err error) {
 	body, ok := item.Val.(*ast.ObjectType)
 	if !ok || len(item.Keys) > 0 {
-		return OCIMirror{}, errors.New("oci_mirror is a block without a label")
+		return m, errors.New("oci_mirror is a block without a label")
 	}
-	var m OCIMirror
 	if err := hcl.DecodeObject(&m, body); err != nil {
-		return OCIMirror{}, fmt.Errorf("invalid oci_mirror block: %w", err)
+		return m, fmt.Errorf("invalid oci_mirror block: %w", err)
 	}
 	if m.Template == "" {
-		return OCIMirror{}, errors.New("the oci_mirror block has no repository_template")
+		err = errors.New("the oci_mirror block has no repository_template")
 	}
-	return m, nil
+	return m, err
 }
 
 // blocks returns the blocks at a path of block types, such as provider_installation and oci_mirror. The keys of the
@@ -147,8 +145,7 @@ func position(item *ast.ObjectItem) token.Pos {
 // library's message only if the message is known not to quote the text of the file.
 func invalid(name string, err error) error {
 	place := name
-	var perr *parser.PosError
-	if errors.As(err, &perr) {
+	if perr, ok := errors.AsType[*parser.PosError](err); ok {
 		if perr.Pos.IsValid() {
 			place = fmt.Sprintf("%s:%d:%d", name, perr.Pos.Line, perr.Pos.Column)
 		}
@@ -163,8 +160,7 @@ func invalid(name string, err error) error {
 // publicProblem returns ": " and the message of the library's error, or "" if the message could quote the text of the
 // file.
 func publicProblem(err error) string {
-	var perr *parser.PosError
-	if errors.As(err, &perr) {
+	if perr, ok := errors.AsType[*parser.PosError](err); ok {
 		err = perr.Err
 	}
 	if quotesNothing.MatchString(err.Error()) {

@@ -1,10 +1,9 @@
-// Package lock adds the hashes of stored versions to dependency lock files. It reads from
-// the registry the versions that the files name, and verifies them by their evidence. It
-// then compares the versions with the files, and decides which hashes each file lacks.
+// Package lock adds the hashes of stored versions to dependency lock files. It reads from the registry the versions that the
+// files name, and verifies them by their evidence. It then compares the versions with the files, and decides which hashes
+// each file lacks.
 //
-// A run reads all files, plans all changes, and then writes all files. Therefore an error
-// while reading or planning leaves every file unchanged. A plan never contains hashes of a
-// version that contradicts the file or that the policy refuses.
+// A run reads all files, plans all changes, and then writes all files. Therefore an error while reading or planning leaves
+// every file unchanged. A plan never contains hashes of a version that contradicts the file or that the policy refuses.
 package lock
 
 import (
@@ -24,8 +23,7 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// Read reads lock files. Each path names a lock file, or a folder that contains a lock
-// file. If several paths lead to the same file, Read returns it only once.
+// Read reads lock files. Each path names a lock file, or a folder with one. Read returns each file only once.
 func Read(paths []string) ([]*lockfile.File, error) {
 	var out []*lockfile.File
 	seen := map[string]bool{}
@@ -57,13 +55,9 @@ func Read(paths []string) ([]*lockfile.File, error) {
 type Status string
 
 const (
-	// Updated means that the missing hashes were added.
-	Updated Status = "updated"
-	// Unchanged means that no hash is missing.
-	Unchanged Status = "unchanged"
-	// Incomplete means that hashes are missing and were not added, or that an entry leaves out a platform, see
-	// [Entry].LeftOut.
-	Incomplete Status = "incomplete"
+	Updated    Status = "updated"    // the missing hashes were added
+	Unchanged  Status = "unchanged"  // no hash is missing
+	Incomplete Status = "incomplete" // hashes are missing and were not added, or an entry has [Entry].LeftOut
 )
 
 // Change is the planned change of one lock file.
@@ -81,23 +75,20 @@ type Change struct {
 type Entry struct {
 	Provider provider.Address `json:"provider"`
 	Version  provider.Version `json:"version"`
-	// Missing is set if the registry does not have the version. Then the fields below are
-	// empty.
+	// Missing is set if the registry does not have the version. Then the fields below are empty.
 	Missing bool `json:"missing,omitempty"`
-	// Verdict says how the hashes were verified, and Fingerprint with which key. Pinned is
-	// set if a trust block pins that key.
+	// Verdict says how the hashes were verified, and Fingerprint with which key. Pinned is set if a trust block pins it.
 	Verdict     trust.Verdict       `json:"verdict,omitempty"`
 	Fingerprint string              `json:"fingerprint,omitempty"`
 	Pinned      bool                `json:"pinned,omitempty"`
 	Platforms   []provider.Platform `json:"platforms"` // the platforms whose hashes the file contains after the change
 	Added       []string            `json:"added"`     // the added hashes
-	// LeftOut are the platforms that the registry has and that are wanted, but whose packages are refused. The warnings
-	// say why. Their hashes are not added.
+	// LeftOut are the wanted platforms that the registry has, but whose packages are refused, as the warnings say.
 	LeftOut []provider.Platform `json:"left_out,omitempty"`
 }
 
-// Plan reads the versions that the files name, and decides which hashes to add. If versions
-// are missing in the registry, the error names all of them.
+// Plan reads the versions that the files name, and decides which hashes to add. If versions are missing in the registry, the
+// error names all of them.
 func Plan(ctx context.Context, o Options, files []*lockfile.File) (changes []*Change, warnings []string, err error) {
 	found, warnings, err := o.read(ctx, files)
 	if err != nil {
@@ -152,23 +143,18 @@ func plan(ctx context.Context, file *lockfile.File, found map[target]*reading, p
 		}
 	}
 	var err error
-	if c.new, err = file.With(add); err != nil {
-		return nil, err
-	}
-	if c.new != c.old {
+	if c.new, err = file.With(add); c.new != c.old {
 		c.Status = Incomplete
 	}
-	return c, nil
+	return c, err
 }
 
 // Compare sets c.Diff.
-func (c *Change) Compare() {
-	c.Diff = string(diff.Diff(c.File, c.old.Bytes(), c.File, c.new.Bytes()))
-}
+func (c *Change) Compare() { c.Diff = string(diff.Diff(c.File, c.old.Bytes(), c.File, c.new.Bytes())) }
 
-// Write writes the changed files, and returns the changes. After an error, it returns only those
-// whose files are complete. It writes all new content to temporary files before it replaces the first file. Therefore a
-// full disk leaves every file unchanged.
+// Write writes the changed files, and returns the changes. After an error, it returns only those whose files are complete. It
+// writes all new content to temporary files before it replaces the first file, so that a full disk leaves every file
+// unchanged.
 func Write(changes []*Change) (done []*Change, err error) {
 	replacements := map[*Change]*lockfile.Replacement{}
 	for _, c := range changes {
@@ -218,34 +204,25 @@ func LeftOut(changes []*Change) error {
 }
 
 // complete returns the changes whose status is not Incomplete.
-func complete(changes []*Change) (out []*Change) {
-	for _, c := range changes {
-		if c.Status != Incomplete {
-			out = append(out, c)
-		}
-	}
-	return out
+func complete(changes []*Change) []*Change {
+	return slices.DeleteFunc(slices.Clone(changes), func(c *Change) bool { return c.Status == Incomplete })
 }
 
-// check returns an error if the hashes of an entry show that the entry was written for packages other than those
-// of the version in the registry.
+// check returns an error if the hashes of an entry show that the entry was written for packages other than those of the
+// version in the registry.
 //
-// A lock file does not say which hash belongs to which platform. It can also lack the hashes of some platforms.
-// Therefore an unknown hash can belong to a package that the registry does not have. It cannot belong to such a
-// package if it is
+// A lock file does not say which hash belongs to which platform. It can also lack the hashes of some platforms. Therefore an
+// unknown hash can belong to a package that the registry does not have. It cannot belong to such a package if it is
 //
-//   - a zh: hash that the checksum document does not list, because the document
-//     lists all packages;
-//   - an h1: hash that matches no package, while the h1: hash of every platform in
-//     the document is known;
+//   - a zh: hash that the checksum document, which lists all packages, does not list;
+//   - an h1: hash that matches no package, while the h1: hash of every platform in the document is known;
 //   - in an entry that contains no hash of the version.
 //
-// Clients do not check this. They accept a package if one hash in the file matches, so every added hash makes
-// the file accept more packages. Therefore the last rule applies even if the entry could simply be for other
-// platforms.
+// Clients do not check this. They accept a package if one hash in the file matches, so every added hash makes the file accept
+// more packages. Therefore the last rule applies even if the entry could simply be for other platforms.
 //
-// The registry has no h1: hash of some packages, for example of a zip with entries for folders. Before the last rule
-// applies, check reads such packages, and compares the entry with the h1: hashes of their content.
+// The registry has no h1: hash of some packages, for example of a zip with entries for folders. Before the last rule applies,
+// check reads such packages, and compares the entry with the h1: hashes of their content.
 func (r *reading) check(ctx context.Context, file *lockfile.File, p lockfile.Provider) error {
 	if err := r.checkHashes(file, p); err != nil {
 		return err

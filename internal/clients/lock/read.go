@@ -43,14 +43,10 @@ type Options struct {
 type H1 string
 
 const (
-	// Auto means None if a trust block pins keys, and Annotated otherwise.
-	Auto H1 = "auto"
-	// Annotated takes h1: hashes from the registry's annotations, which are not signed.
-	Annotated H1 = "annotated"
-	// Computed downloads and verifies the packages, and computes their h1: hashes.
-	Computed H1 = "computed"
-	// None adds no h1: hashes.
-	None H1 = "none"
+	Auto      H1 = "auto"      // None if a trust block pins keys, and Annotated otherwise
+	Annotated H1 = "annotated" // from the registry's annotations, which are not signed
+	Computed  H1 = "computed"  // from the packages, which are downloaded and verified
+	None      H1 = "none"      // no h1: hashes are added
 )
 
 // writes reports whether h1: hashes are added under a policy.
@@ -138,8 +134,8 @@ func (o Options) read(ctx context.Context, files []*lockfile.File) (found map[ta
 	return found, warnings, nil
 }
 
-// helpMissing returns the hint for missing versions and packages. It suggests --skip-missing only for missing
-// versions, because that flag does not affect the missing platforms of a stored version.
+// helpMissing returns the hint for missing versions and packages. --skip-missing does not affect the missing platforms of a
+// stored version.
 func helpMissing(all []*reading) string {
 	lacks := func(version bool) bool {
 		return slices.ContainsFunc(all, func(r *reading) bool { return len(r.missing) > 0 && (r.verified == nil) == version })
@@ -158,13 +154,13 @@ func helpMissing(all []*reading) string {
 // read opens the repository of the version, and reads and verifies the version. It adds hints to errors.
 func (r *reading) read(ctx context.Context) error {
 	_, store, err := r.Registry.Repository(ctx, r.provider)
-	if errors.Is(err, templates.ErrNotSelected) || errors.Is(err, templates.ErrNoRepository) {
+	switch {
+	case errors.Is(err, templates.ErrNotSelected), errors.Is(err, templates.ErrNoRepository):
 		r.miss()
 		return nil
-	}
-	if err != nil {
+	case err != nil:
 		err = fmt.Errorf("%s: %w", r.target, err)
-	} else {
+	default:
 		r.store = store
 		err = r.readStored(ctx)
 	}
@@ -209,8 +205,7 @@ func (r *reading) readStored(ctx context.Context) error {
 	return nil
 }
 
-// verify verifies the version by its evidence. If there is no evidence, it accepts the version if the policy
-// allows unsigned versions.
+// verify verifies the version by its evidence. Without evidence, it accepts the version if the policy allows unsigned ones.
 func (r *reading) verify(ctx context.Context, index *artifact.Version) (*artifact.Verified, error) {
 	checked, err := artifact.Verify(ctx, r.store, r.provider, r.version, index, r.policy)
 	nothing := errors.Is(err, artifact.ErrNothingToCheck)
@@ -245,8 +240,7 @@ func (r *reading) verify(ctx context.Context, index *artifact.Version) (*artifac
 	return checked, nil
 }
 
-// checkDowngrade refuses a version that was accepted without a key, as OpenTofu does, if a signed version of the provider
-// is stored.
+// checkDowngrade refuses a version that was accepted without a key, as OpenTofu does, if a signed version is stored.
 func (r *reading) checkDowngrade(ctx context.Context, sums *trust.Checksums) error {
 	if !sums.AsClients() {
 		return nil

@@ -15,8 +15,8 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// With returns the file with the given hashes added to existing entries. It ignores a hash that its entry
-// already contains. If there is nothing to add, With returns f.
+// With returns the file with the given hashes added to existing entries, unless they are there already. If there is nothing to
+// add, With returns f.
 func (f *File) With(add map[provider.Address][]provider.Hash) (*File, error) {
 	inserts := insertions{}
 	for a, hashes := range add {
@@ -57,9 +57,8 @@ func (p Provider) missing(hashes []provider.Hash) []string {
 // insertions contains the texts to insert into a file. The keys are byte offsets.
 type insertions map[int]string
 
-// apply returns the file with the texts inserted. If the file has CRLF line endings, the inserted lines end in
-// CRLF too. The reason is that git can check out text files with CRLF. A line that ends in LF would then show up
-// as a change of its own.
+// apply returns the file with the texts inserted. If the file has CRLF line endings, as git can check out text files, the
+// inserted lines end in CRLF, too. A line that ends in LF would show up as a change of its own.
 func (i insertions) apply(src []byte) []byte {
 	newline := "\n"
 	if bytes.Contains(src, []byte("\r\n")) {
@@ -76,8 +75,8 @@ func (i insertions) apply(src []byte) []byte {
 	return out.Bytes()
 }
 
-// insert inserts sorted hashes into the list of the entry. It inserts each hash before the first hash that sorts
-// after it. Clients write sorted lists, and a sorted list stays sorted.
+// insert inserts sorted hashes into the list of the entry, each before the first hash that sorts after it. Clients write
+// sorted lists, and a sorted list stays sorted.
 func (p Provider) insert(hashes []string, into insertions) {
 	if p.Hashes == nil && len(hashes) > 0 {
 		p.insertList(hashes, into)
@@ -92,8 +91,7 @@ func (p Provider) insert(hashes []string, into insertions) {
 	}
 }
 
-// insertList inserts a list of hashes into an entry that has no list. It inserts the list after the entry's last
-// argument.
+// insertList inserts a list of hashes into an entry that has no list, after the entry's last argument.
 func (p Provider) insertList(hashes []string, into insertions) {
 	list := "\n  hashes = [\n    \"" + strings.Join(hashes, "\",\n    \"") + "\",\n  ]"
 	if r := p.body.SrcRange; r.Start.Line == r.End.Line { // a block on one line can have only one argument
@@ -114,8 +112,8 @@ type Replacement struct {
 	old  []byte
 }
 
-// Prepare writes new content to a temporary file next to the lock file f, with the same permissions. The lock
-// file stays unchanged until [Replacement.Commit]. The caller must always call [Replacement.Discard] at the end.
+// Prepare writes new content to a temporary file next to the lock file f, with the same permissions. The lock file stays
+// unchanged until [Replacement.Commit]. The caller must always call [Replacement.Discard] at the end.
 func (f *File) Prepare(content []byte) (_ *Replacement, err error) {
 	r := &Replacement{old: f.src}
 	defer func() {
@@ -140,8 +138,7 @@ func (f *File) Prepare(content []byte) (_ *Replacement, err error) {
 	return r, errors.Join(temp.Chmod(info.Mode().Perm()), writeErr, temp.Sync(), temp.Close())
 }
 
-// Commit replaces the lock file by the new content in one step. It returns an error if the lock file has changed
-// since it was read.
+// Commit replaces the lock file by the new content in one step. It fails if the lock file has changed since it was read.
 func (r *Replacement) Commit() error {
 	now, err := files.Read(r.path)
 	if err != nil {

@@ -1,15 +1,13 @@
-// Package lockfile reads the dependency lock files of OpenTofu and Terraform, .terraform.lock.hcl, and adds
-// hashes to them.
+// Package lockfile reads the dependency lock files of OpenTofu and Terraform, .terraform.lock.hcl, and adds hashes to them.
 //
-// It accepts the same files as the clients. A file contains provider blocks with canonical addresses and
-// versions, at most one block for each provider, and nothing unknown. Like the clients, the package ignores and
-// keeps hashes of unknown schemes. It refuses some files that clients would read but never write. These are
-// files with expressions, templates or escapes, and files of more than 50,000 tokens.
+// It accepts the same files as the clients. A file contains provider blocks with canonical addresses and versions, at most one
+// block for each provider, and nothing unknown. Like the clients, the package ignores and keeps hashes of unknown schemes. It
+// refuses some files that clients would read but never write: files with expressions, templates or escapes, and files of more
+// than 50,000 tokens.
 //
-// An edit inserts hashes and changes nothing else, so comments, order and formatting stay. There is one
-// exception. If a hash is added after the last hash of a list, a comment on the line of that last hash moves
-// behind the added hash. The result is the same as if the client that wrote the file had added the hashes. Edits
-// need neither packages nor a network. The caller decides which hashes may be added.
+// An edit inserts hashes and changes nothing else, so comments, order and formatting stay. There is one exception: if a hash
+// is added after the last hash of a list, a comment on the line of that last hash moves behind the added hash. The result is
+// the same as if the client that wrote the file had added the hashes. The caller decides which hashes may be added.
 package lockfile
 
 import (
@@ -35,12 +33,9 @@ const MaxBytes = 1 << 20
 
 // File is a lock file.
 type File struct {
-	// Name is the path of the file, for messages.
-	Name string
-	// Providers are the entries of the file, in the order of the file.
-	Providers []Provider
-	// Warnings are the warnings that clients show about the file.
-	Warnings []string
+	Name      string     // the path of the file, for messages
+	Providers []Provider // the entries, in the order of the file
+	Warnings  []string   // that clients show about the file
 
 	src []byte
 }
@@ -49,11 +44,9 @@ type File struct {
 type Provider struct {
 	Address     provider.Address
 	Version     provider.Version
-	Constraints string // as in the file; "" if there are none
-	// Hashes contains all hashes, of known and unknown schemes, in the order of the file.
-	Hashes []string
-	// Line is the number of the first line of the entry's block.
-	Line int
+	Constraints string   // as in the file; "" if there are none
+	Hashes      []string // of known and unknown schemes, in the order of the file
+	Line        int      // the number of the first line of the entry's block
 
 	body   *hclsyntax.Body
 	ranges []hcl.Range // the positions of Hashes, including their quotes

@@ -42,8 +42,8 @@ type moduleBlock struct {
 	At   hcl.Range `hcl:",type_range"`
 }
 
-// Parse parses the content of a lock file. name is the path of the file, for messages. The error names the line
-// of the first problem.
+// Parse parses the content of a lock file. name is the path of the file, for messages. The error names the line of the first
+// problem.
 func Parse(name string, src []byte) (*File, error) {
 	if len(src) > MaxBytes {
 		return nil, fmt.Errorf("%s has more than %d bytes: no lock file is that large", name, MaxBytes)
@@ -135,24 +135,21 @@ func failure(name string, diags hcl.Diagnostics) error {
 	return hint.New(text, "correct the line, or have tofu init or terraform init write the lock file anew")
 }
 
-// The HCL parser has no limits. It recurses into brackets, needs quadratic time for some texts and expressions,
-// and uses about a kilobyte of memory for each token. Therefore Parse scans a file first. The scan refuses
-// constructs that no lock file contains.
+// The HCL parser has no limits. It recurses into brackets, needs quadratic time for some texts and expressions, and uses about
+// a kilobyte of memory for each token. Therefore Parse first scans a file for constructs that no lock file contains.
 const (
-	// maxDepth is the maximum depth of nested brackets. A hash is two levels deep.
-	maxDepth = 8
-	// maxTokens is the maximum number of tokens in a file. A hash on its own line takes five tokens, so 300
-	// providers with 30 hashes each are about as many as a file can contain.
+	maxDepth = 8 // the maximum depth of nested brackets; a hash is two levels deep
+	// maxTokens is the maximum number of tokens in a file. A hash on its own line takes five tokens, so 300 providers with 30
+	// hashes each are about as many as a file can contain.
 	maxTokens = 50_000
 )
 
-// token matches one token or a run of spaces at the beginning of a text. It does not match operators. It does
-// not match a quoted text with a template or an escape either, because the HCL lexer turns such a text into many
-// tokens.
+// token matches one token or a run of spaces at the beginning of a text. It matches neither operators nor a quoted text with a
+// template or an escape, which the HCL lexer turns into many tokens.
 var token = regexp.MustCompile(`^(?: +|\t|\r?\n|(?:#|//).*\n?|(?s:/\*.*?\*/)|"[^"\n\\$%]*"|\w+|[=,{}\[\]])`)
 
-// scan counts the tokens of a file. It returns a diagnostic for a construct that no lock file contains, such as
-// an expression or deep nesting. It does not check the grammar.
+// scan counts the tokens of a file. It returns a diagnostic for a construct that no lock file contains, such as an expression
+// or deep nesting. It does not check the grammar.
 func scan(src []byte) (tokens int, refused *hcl.Diagnostic) {
 	line := 1
 	refuse := func(summary, detail string, args ...any) (int, *hcl.Diagnostic) {
@@ -199,8 +196,8 @@ func scan(src []byte) (tokens int, refused *hcl.Diagnostic) {
 // brackets contains the expected closing bracket for each open bracket. The innermost bracket is last.
 type brackets []byte
 
-// follow opens or closes a bracket if b is a bracket. It returns false if b is a closing bracket that does not
-// match the innermost open bracket. It ignores other bytes.
+// follow opens or closes a bracket if b is a bracket. It returns false if b is a closing bracket that does not match the
+// innermost open bracket.
 func (open *brackets) follow(b byte) bool {
 	switch b {
 	case '[':
