@@ -86,9 +86,7 @@ that serve would start here. The repositories are those of the oci_mirror and
 module_mirror blocks in force, or else the embedded registry in the data folder.`,
 		Example: configClientExamples,
 		Args:    noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return f.run(cmd, cmd.OutOrStdout(), cmd.ErrOrStderr())
-		},
+		RunE:    func(cmd *cobra.Command, _ []string) error { return f.run(cmd, cmd.OutOrStdout(), cmd.ErrOrStderr()) },
 	}
 	f.configFlag.register(cmd)
 	f.output.register(cmd)
@@ -146,8 +144,7 @@ func (f *configClientFlags) run(cmd *cobra.Command, stdout, stderr io.Writer) er
 	return f.print(stdout, setup)
 }
 
-// print prints the text that --for selects. Without --for, it prints the names of the texts, or
-// all texts as JSON.
+// print prints the text that --for selects. Without --for, it prints the names of the texts, or all texts as JSON.
 func (f *configClientFlags) print(w io.Writer, setup *clientsetup.Setup) error {
 	only := f.piece
 	if only == clientsetup.All {

@@ -88,7 +88,7 @@ found no configuration. With --log-level, the log is printed at once.`,
 			}
 			return nil
 		},
-		RunE:              func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
+		RunE:              f.run,
 		ValidArgsFunction: completePrograms,
 	}
 	f.registryFlags.register(cmd)
@@ -103,8 +103,8 @@ found no configuration. With --log-level, the log is printed at once.`,
 	return cmd
 }
 
-// completePrograms makes shell completion offer the programs in the folders of PATH for the
-// command, and files for its arguments and for a command with a folder.
+// completePrograms makes shell completion offer the programs in the folders of PATH for the command, and files for its
+// arguments and for a command with a folder.
 func completePrograms(_ *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	if len(args) > 0 || strings.ContainsRune(filepath.ToSlash(toComplete), '/') {
 		return nil, cobra.ShellCompDirectiveDefault
@@ -170,9 +170,8 @@ func (f *execFlags) run(cmd *cobra.Command, args []string) error {
 	return exitStatus(result.Status)
 }
 
-// openLogs returns the gateway's log, and the log of notices that the user must see in any case.
-// With --log-level, both write to stderr. Otherwise held holds the warnings and errors of the
-// gateway until the command has failed.
+// openLogs returns the gateway's log, and the log of notices that the user must see in any case. With --log-level, both write
+// to stderr. Otherwise held holds the warnings and errors of the gateway until the command has failed.
 func (f *execFlags) openLogs(cmd *cobra.Command, stderr io.Writer) (log, notices *slog.Logger, held *heldErrors) {
 	held = &heldErrors{}
 	if flagSource(cmd.Flags().Lookup("log-level")) != "" {
@@ -183,7 +182,6 @@ func (f *execFlags) openLogs(cmd *cobra.Command, stderr io.Writer) (log, notices
 	return slog.New(errorHandler{add: held.add}), slog.New(errorHandler{add: show}), held
 }
 
-// options returns the options that run the command.
 func (f *execFlags) options(cmd *cobra.Command, args []string) (run.Options, error) {
 	s, err := f.settings(cmd)
 	if err != nil {
@@ -229,8 +227,8 @@ func reportMissing(cmd *cobra.Command, stderr io.Writer, o run.Options, m run.Mi
 	if repo, err := o.Settings.Repositories.Templates.Repository(m.Provider); err == nil {
 		in = repo.String()
 	}
-	what, add := describeMissing(m)
-	text, help := fmt.Sprintf("%s has no signed %s", in, what), add
+	what, help := describeMissing(m)
+	text := fmt.Sprintf("%s has no signed %s", in, what)
 	if !m.Unsigned.IsZero() {
 		help = fmt.Sprintf("%s is stored without a valid signature. If the registry accepts no signatures, use oci_mirror, or network_mirror through a gateway. Otherwise, add the signature: ocibridge push --refresh-evidence %s@%s", m.Unsigned, m.Provider, m.Unsigned)
 	}

@@ -30,8 +30,7 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// noCommand returns a usage error if a command that only groups subcommands has arguments.
-// cobra calls noCommand if the first argument names no subcommand.
+// noCommand returns a usage error if a command that only groups subcommands has an argument, which names no subcommand.
 func noCommand(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return usage(hint.New(fmt.Sprintf("unknown command %q", cmd.Name()+" "+args[0]), "%s --help lists the commands", cmd.CommandPath()))
@@ -124,8 +123,7 @@ func (f *logFlag) open(w io.Writer) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: &f.current}))
 }
 
-// secondsInJSON converts the duration in a log attribute to seconds. By default, slog writes a
-// duration to JSON as a bare number of nanoseconds, and readers do not expect nanoseconds.
+// secondsInJSON converts the duration in a log attribute to seconds. By default, slog writes nanoseconds, without the unit.
 func secondsInJSON(_ []string, a slog.Attr) slog.Attr {
 	if a.Value.Kind() == slog.KindDuration {
 		a.Value = slog.Float64Value(a.Value.Duration().Seconds())
@@ -151,12 +149,10 @@ func (f *connectionFlags) register(cmd *cobra.Command) {
 // registryFlags are the flags that select the registry.
 type registryFlags struct {
 	connectionFlags
-	template string
-	kind     subject.Kind // what --template is for, if the arguments do not decide it
-	// ignoresVariables is set if the user names a place, as in copy: the variables about templates then do not count.
-	ignoresVariables bool
-	include          []string
-	exclude          []string
+	template         string
+	kind             subject.Kind // what --template is for, if the arguments do not decide it
+	ignoresVariables bool         // the user names a place, as in copy: the variables about templates then do not count
+	include, exclude []string
 	data             string
 	running          string // the address that serve listens on; "" before it listens
 	reads            bool   // the command only reads, see [registry.Options]
@@ -170,8 +166,7 @@ func (f *registryFlags) register(cmd *cobra.Command) {
 	flags.StringArrayVar(&f.exclude, "exclude", nil, "provider `pattern` that --template is not for (repeatable)")
 }
 
-// registerPlace adds the flags that name a place in a registry for one kind. template is the usage text of
-// --template.
+// registerPlace adds the flags that name a place in a registry for one kind. template is the usage text of --template.
 func (f *registryFlags) registerPlace(cmd *cobra.Command, kind subject.Kind, template string) {
 	f.kind = kind
 	variable := templateVariables[kind]
@@ -182,17 +177,13 @@ func (f *registryFlags) registerPlace(cmd *cobra.Command, kind subject.Kind, tem
 
 const emptyTemplateHelp = "for the embedded registry, leave out --template and unset %s; a shell replaces ${type} in double quotes by nothing: use single quotes"
 
-// givenText is the value of a flag that names a source or a destination. An empty value on the
-// command line or in the flag's variable is an error, because an empty value would select the
-// default.
+// givenText is the value of a flag that names a source or a destination. An empty value on the command line or in the flag's
+// variable is an error, because it would select the default.
 type givenText struct {
-	text *string
-	help string // the hint of the error about an empty value
-	// emptyVariable is set if an empty variable counts as unset, and not as an error.
-	emptyVariable bool
-	// variable is the name of the flag's environment variable, or "" for the name that the
-	// flag's own name gives.
-	variable string
+	text          *string
+	help          string // the hint of the error about an empty value
+	emptyVariable bool   // an empty variable counts as unset, and not as an error
+	variable      string // the flag's environment variable, or "" for the name that the flag's own name gives
 }
 
 func (t *givenText) String() string {
@@ -202,8 +193,7 @@ func (t *givenText) String() string {
 	return *t.text
 }
 
-// Type returns the name of the flag's value. pflag shows this name in help if the usage text
-// contains no name in backquotes.
+// Type returns the name of the flag's value, which help shows if the usage text contains no name in backquotes.
 func (t *givenText) Type() string { return "text" }
 
 func (t *givenText) Set(text string) error {
@@ -225,12 +215,11 @@ func (f *registryFlags) complete(cmd *cobra.Command, _ []string, _ string) ([]co
 	return out, cobra.ShellCompDirectiveNoFileComp
 }
 
-// dataFolder returns the folder for the embedded registry and for the files that serve stores.
-// It returns "" if --data is not set and there is no default folder.
+// dataFolder returns the folder for the embedded registry and for the files that serve stores, or "" if there is none.
 func (f *registryFlags) dataFolder() string { return cmp.Or(f.data, defaultDataFolder()) }
 
-// defaultDataFolder returns the customary folder for the user's data on this operating system.
-// It returns "" if this folder would be in the home folder and the user has no home folder.
+// defaultDataFolder returns the customary folder for the user's data on this operating system. It returns "" if this folder
+// would be in the home folder and the user has no home folder.
 func defaultDataFolder() string {
 	home := homeDir()
 	switch {
@@ -246,8 +235,8 @@ func defaultDataFolder() string {
 	return filepath.Join(home, ".local", "share", "ocibridge")
 }
 
-// defaultCacheFolder returns the folder of the cache that systemd has created for this service,
-// or else the customary folder. It returns "" if there is neither.
+// defaultCacheFolder returns the folder of the cache that systemd has created for this service, or else the customary folder,
+// or else "".
 func defaultCacheFolder() string {
 	if dirs := filepath.SplitList(os.Getenv("CACHE_DIRECTORY")); len(dirs) > 0 && filepath.IsAbs(dirs[0]) {
 		return dirs[0]
@@ -261,8 +250,8 @@ func defaultCacheFolder() string {
 	return ""
 }
 
-// homeDir returns the user's home folder, or "" if the user has none. Many services and
-// containers do not set HOME. homeDir then looks up the user's account, and so do clients.
+// homeDir returns the user's home folder, or "" if the user has none. Many services and containers do not set HOME. Then the
+// user's account counts, as for clients.
 func homeDir() string {
 	if home, err := os.UserHomeDir(); err == nil {
 		return home
@@ -273,8 +262,7 @@ func homeDir() string {
 	return ""
 }
 
-// defaultDataFolderText describes the default data folder without naming a particular user's
-// home folder.
+// defaultDataFolderText describes the default data folder without naming a particular user's home folder.
 func defaultDataFolderText() string {
 	switch runtime.GOOS {
 	case "windows":
@@ -285,9 +273,9 @@ func defaultDataFolderText() string {
 	return "$XDG_DATA_HOME/ocibridge, else ~/.local/share/ocibridge"
 }
 
-// fromEnvironment sets each flag that is not on the command line to the value of the flag's
-// environment variable. The variable's name is OCIBRIDGE_ and the flag's name in capitals,
-// with underscores instead of dashes. Commas separate the values of a repeatable flag.
+// fromEnvironment sets each flag that is not on the command line to the value of the flag's environment variable. Its name is
+// OCIBRIDGE_ and the flag's name in capitals, with underscores instead of dashes. Commas separate the values of a repeatable
+// flag.
 func fromEnvironment(cmd *cobra.Command, _ []string) error {
 	warnUnknownVariables(cmd)
 	return variables(cmd)
@@ -316,8 +304,8 @@ func variables(cmd *cobra.Command) error {
 	return err
 }
 
-// variableValue returns the value of a flag's environment variable, and whether the variable
-// is set. An empty variable counts as set only if the flag refuses empty values.
+// variableValue returns the value of a flag's environment variable, and whether the variable is set. An empty variable counts
+// as set only if the flag refuses empty values.
 func variableValue(f *pflag.Flag) (value string, given bool) {
 	name := variableOf(f)
 	if name == "" {
@@ -332,12 +320,11 @@ func variableValue(f *pflag.Flag) (value string, given bool) {
 // variablePrefix is the prefix of the environment variables that set flags.
 const variablePrefix = "OCIBRIDGE_"
 
-// templateVariables are the variables of --template in the commands about one kind. A
-// template of providers, in OCIBRIDGE_TEMPLATE, does not suit modules, and users have both at once.
+// templateVariables are the variables of --template in the commands about one kind. A template of providers, in
+// OCIBRIDGE_TEMPLATE, does not suit modules, and users have both at once.
 var templateVariables = map[subject.Kind]string{subject.Module: variablePrefix + "MODULE_TEMPLATE"}
 
-// variableOf returns the name of the environment variable that sets a flag. It returns "" for
-// --help and --version, because they are not settings.
+// variableOf returns the name of the environment variable that sets a flag, or "" for --help and --version.
 func variableOf(f *pflag.Flag) string {
 	if f.Name == "help" || f.Name == "version" {
 		return ""
@@ -348,9 +335,8 @@ func variableOf(f *pflag.Flag) string {
 	return variablePrefix + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
 }
 
-// warnUnknownVariables warns about variables that have the prefix but set no flag. Without the
-// warning, nobody would notice that a push with a misspelt OCIBRIDGE_TEMPLATE goes to the
-// embedded registry.
+// warnUnknownVariables warns about variables that have the prefix but set no flag: a push with a misspelt OCIBRIDGE_TEMPLATE
+// goes to the embedded registry.
 func warnUnknownVariables(cmd *cobra.Command) {
 	known := map[string]bool{
 		variablePrefix + "VERSION": true, // many installation scripts set it

@@ -22,8 +22,8 @@ const helpExamples = `  # the flags of a command
   # a page of the documentation
   ocibridge help trust`
 
-// addHelp adds a help command to root. The command prints the help of commands and the pages
-// of the documentation. addHelp also adds a list of these pages to the root command's help.
+// addHelp adds a help command to root, which prints the help of commands and the pages of the documentation. It also adds a
+// list of these pages to the root command's help.
 func addHelp(root *cobra.Command) {
 	standard := root.HelpFunc()
 	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
@@ -61,8 +61,8 @@ terminal, a page is Markdown.`
 // described matches the beginning of a line up to its second column, such as the description of a flag.
 var described = regexp.MustCompile(`^ +\S+(?: \S+)*  +`)
 
-// helpText ends the lines of a command's help at the width of the terminal, except in the examples.
-// It leaves a paragraph alone if its lines fit. If width is 0, it returns the text unchanged.
+// helpText ends the lines of a command's help at the width of the terminal, except in the examples and in paragraphs whose
+// lines fit. If width is 0, it returns the text unchanged.
 func helpText(text string, width int) string {
 	if width == 0 {
 		return text
@@ -102,14 +102,12 @@ func paragraph(lines []string, width int) []string {
 	return []string{hint.Wrapped(strings.Join(lines, " "), width, 0)}
 }
 
-// subcommand returns the subcommand of the given name.
 func subcommand(root *cobra.Command, name string) *cobra.Command {
 	i := slices.IndexFunc(root.Commands(), func(cmd *cobra.Command) bool { return cmd.Name() == name })
 	return root.Commands()[i]
 }
 
-// listTopics prints the names and titles of the documentation's pages, shelf by shelf. This
-// list ends the root command's help.
+// listTopics prints the names and titles of the documentation's pages, shelf by shelf, at the end of the root command's help.
 func listTopics(w io.Writer) {
 	fmt.Fprint(w, "\nTopics, printed by \"ocibridge help TOPIC\":\n")
 	var shelf docs.Shelf
@@ -158,8 +156,8 @@ func likelyTopic(text string) string {
 	return hint.Nearest(text, names)
 }
 
-// synonyms maps the names of flags in other tools to the flags of ocibridge with that purpose. A
-// command suggests the first of these flags that it has.
+// synonyms maps the names of flags in other tools to the flags of ocibridge with that purpose. A command suggests the first of
+// these flags that it has.
 var synonyms = map[string][]string{
 	"addr": {"listen"}, "address": {"listen"}, "bind": {"listen"}, "port": {"listen"}, "p": {"listen"},
 	"dest": {"to", "template"}, "destination": {"to", "template"}, "registry": {"to", "template"}, "repo": {"to", "template"},
@@ -177,27 +175,22 @@ var synonyms = map[string][]string{
 	"arch": {"platform"}, "os": {"platform"}, "target": {"platform"}, "all-platforms": {"all"},
 }
 
-// didYouMean returns a question that names the flag that the user probably meant, such as "did
-// you mean --listen? ". It returns "" if err is not about an unknown flag, or if the command has
-// no similar flag.
+// didYouMean returns a question that names the flag that the user probably meant, such as "did you mean --listen? ". It returns
+// "" if err is not about an unknown flag, or if the command has no similar flag.
 func didYouMean(cmd *cobra.Command, err error) string {
-	var unknown *pflag.NotExistError
-	if !errors.As(err, &unknown) {
+	unknown, ok := errors.AsType[*pflag.NotExistError](err)
+	if !ok {
 		return ""
 	}
-	// Go's flags, and so Terraform's, begin with a single dash, but pflag reads the letters after
-	// a single dash as flags of their own.
+	// Go's flags, and so Terraform's, begin with a single dash, but pflag reads the letters after one as flags of their own.
 	name, _, _ := strings.Cut(cmp.Or(unknown.GetSpecifiedShortnames(), unknown.GetSpecifiedName()), "=")
 	name = strings.ToLower(name)
 	var names []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
-	for _, flag := range append([]string{name}, synonyms[name]...) {
+	for _, flag := range slices.Concat([]string{name}, synonyms[name], []string{hint.Nearest(name, names)}) {
 		if slices.Contains(names, flag) {
 			return fmt.Sprintf("did you mean --%s? ", flag)
 		}
-	}
-	if flag := hint.Nearest(name, names); flag != "" {
-		return fmt.Sprintf("did you mean --%s? ", flag)
 	}
 	return ""
 }
@@ -208,8 +201,7 @@ func withSameFlags(cmd *cobra.Command) string {
 	return same(cmd, "config", "data", "template", "include", "exclude", "plain-http", "ca-file")
 }
 
-// withSameModuleFlags is like withSameFlags, for a hint that names a command about modules. A --template for providers is not for
-// modules.
+// withSameModuleFlags is like withSameFlags, for a hint that names a command about modules. --template is for providers.
 func withSameModuleFlags(cmd *cobra.Command) string {
 	return same(cmd, "config", "data", "plain-http", "ca-file")
 }

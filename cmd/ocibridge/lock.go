@@ -131,8 +131,7 @@ func (f *lockFlags) options(args []string, rules trust.Rules) (lock.Options, err
 	}, err
 }
 
-// lock reads the lock files in dirs and plans their changes. Except in a dry run, lock also
-// writes the changes.
+// lock reads the lock files in dirs, plans their changes and, except in a dry run, writes them.
 func (f *lockFlags) lock(ctx context.Context, s settings, o lock.Options, dirs []string, stderr io.Writer) ([]*lock.Change, error) {
 	files, err := lock.Read(dirs)
 	if err != nil {
@@ -165,8 +164,7 @@ func (f *lockFlags) lock(ctx context.Context, s settings, o lock.Options, dirs [
 	return changes, nil
 }
 
-// print shows the changes of a lock file. In a dry run, it prints a diff, or one line if there
-// is no difference. Otherwise, it prints a line for each entry.
+// print shows the changes of a lock file: in a dry run as a diff, if there is any, and else in a line for each entry.
 func (f *lockFlags) print(w io.Writer, c *lock.Change) {
 	switch {
 	case f.dryRun && c.Diff != "":
@@ -186,12 +184,13 @@ func (f *lockFlags) print(w io.Writer, c *lock.Change) {
 			grounds += " (pinned)"
 		}
 		added := "complete"
-		if n := len(e.Added); n == 0 && len(e.LeftOut) > 0 {
-			added = "no hash added"
-		} else if n == 1 {
-			added = "1 hash added"
-		} else if n > 1 {
+		switch n := len(e.Added); {
+		case n > 1:
 			added = fmt.Sprintf("%d hashes added", n)
+		case n == 1:
+			added = "1 hash added"
+		case len(e.LeftOut) > 0:
+			added = "no hash added"
 		}
 		platforms := count(len(e.Platforms), "platform")
 		if n := len(e.LeftOut); n > 0 {

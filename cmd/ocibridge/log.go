@@ -21,8 +21,7 @@ const logDelay = 100 * time.Millisecond
 // maxLogBuffer is the number of buffered bytes at which Write flushes the buffer immediately.
 const maxLogBuffer = 64 << 10
 
-// logBuffer buffers lines of the log. Without the buffer, a busy gateway would write to its
-// output for each request.
+// logBuffer buffers lines of the log. Without it, a busy gateway would write to its output for each request.
 type logBuffer struct {
 	out io.Writer
 
@@ -59,8 +58,7 @@ func (b *logBuffer) flush() error {
 	return err
 }
 
-// flushing is a [slog.Handler] that writes to a logBuffer. It flushes the buffer after each
-// warning and each error.
+// flushing is a [slog.Handler] that writes to a logBuffer. It flushes the buffer after each warning and each error.
 type flushing struct {
 	slog.Handler
 	buffer *logBuffer
@@ -82,8 +80,8 @@ func (h flushing) WithGroup(name string) slog.Handler {
 	return flushing{h.Handler.WithGroup(name), h.buffer}
 }
 
-// openBuffered returns a buffered log whose lines contain the IDs of requests. The caller must
-// call flush before the program exits.
+// openBuffered returns a buffered log whose lines contain the IDs of requests. The caller must call flush before the program
+// exits.
 func (f *logFlag) openBuffered(w io.Writer) (log *slog.Logger, flush func() error) {
 	b := &logBuffer{out: w}
 	return slog.New(telemetry.Handler(flushing{f.open(b).Handler(), b})), b.Flush
@@ -92,8 +90,7 @@ func (f *logFlag) openBuffered(w io.Writer) (log *slog.Logger, flush func() erro
 // maxHeldErrors is the maximum number of errors that heldErrors holds.
 const maxHeldErrors = 20
 
-// heldErrors holds the warnings and errors of a log, each once. Clients retry, so most errors occur several
-// times.
+// heldErrors holds the warnings and errors of a log, each once. Clients retry, so most errors occur several times.
 type heldErrors struct {
 	mu    sync.Mutex
 	texts []string
@@ -155,9 +152,8 @@ func (h errorHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 // WithGroup implements [slog.Handler]. Errors have no groups.
 func (h errorHandler) WithGroup(string) slog.Handler { return h }
 
-// errorText returns a record of the log as the program prints its own errors, after the word
-// "error: ". It leaves out
-// what only identifies the request.
+// errorText returns a record of the log as the program prints its own errors, after the word "error: ". It leaves out what
+// only identifies the request.
 func errorText(message string, attrs []slog.Attr) string {
 	var cause, help string
 	var others []string
@@ -173,13 +169,11 @@ func errorText(message string, attrs []slog.Attr) string {
 			others = append(others, a.Key+" "+value)
 		}
 	}
-	text := message
 	if len(others) > 0 {
-		text += " (" + strings.Join(others, ", ") + ")"
+		message += " (" + strings.Join(others, ", ") + ")"
 	}
-	text += cause + "\n"
 	if help != "" {
-		text += "hint: " + help + "\n"
+		help = "hint: " + help + "\n"
 	}
-	return text
+	return message + cause + "\n" + help
 }

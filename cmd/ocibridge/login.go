@@ -53,11 +53,9 @@ login stores nothing.
 Without --password-stdin, login prompts for the password, which needs a terminal. There
 is no flag for the password itself: other users of the machine could read it in the
 list of processes, and the shell would keep it in its history.`,
-		Example: loginExamples,
-		Args:    oneRegistry,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return f.login(cmd, args[0])
-		},
+		Example:           loginExamples,
+		Args:              oneRegistry,
+		RunE:              func(cmd *cobra.Command, args []string) error { return f.login(cmd, args[0]) },
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	f.connectionFlags.register(cmd)
@@ -76,9 +74,7 @@ func newLogoutCommand() *cobra.Command {
 credential helper or the login file. It fails if there is none.`,
 		Example: `  ocibridge logout harbor.example.com`,
 		Args:    oneRegistry,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return f.logout(cmd, args[0])
-		},
+		RunE:    func(cmd *cobra.Command, args []string) error { return f.logout(cmd, args[0]) },
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
 			return authEnvironment().StoredFor(), cobra.ShellCompDirectiveNoFileComp
 		},
@@ -182,8 +178,7 @@ func (f *loginFlags) logout(cmd *cobra.Command, name string) error {
 	return nil
 }
 
-// maxPassword is the maximum length in bytes of a password on standard input. The longest passwords
-// are the tokens of cloud registries, which have some 10 KiB.
+// maxPassword is the maximum length in bytes of a password on standard input. The tokens of cloud registries have some 10 KiB.
 const maxPassword = 64 << 10
 
 // ask returns the password, and sets f.username if no flag gives it.
@@ -261,23 +256,20 @@ func checkPassword(text string) (login.Secret, error) {
 	return login.NewSecret(text), nil
 }
 
-// within returns what read returns, or the error of ctx if that comes first. In the latter case,
-// read goes on until the process exits.
-func within[T any](ctx context.Context, read func() (T, error)) (T, error) {
-	type result struct {
-		value T
-		err   error
-	}
-	done := make(chan result, 1)
+// within returns what read returns, or the error of ctx if that comes first. In the latter case, read goes on until the process
+// exits.
+func within(ctx context.Context, read func() (string, error)) (string, error) {
+	var text string
+	done := make(chan error, 1)
 	go func() {
 		value, err := read()
-		done <- result{value, err}
+		text = value
+		done <- err
 	}()
 	select {
-	case r := <-done:
-		return r.value, r.err
+	case err := <-done:
+		return text, err
 	case <-ctx.Done():
-		var none T
-		return none, ctx.Err()
+		return "", ctx.Err()
 	}
 }

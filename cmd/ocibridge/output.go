@@ -20,8 +20,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 )
 
-// output is the standard output of a command. It records whether the command has written
-// anything, and the first error, so that a command whose results are lost does not succeed.
+// output is the standard output of a command. It records whether the command has written anything, and the first error, so
+// that a command whose results are lost does not succeed.
 type output struct {
 	io.Writer
 	written bool
@@ -35,9 +35,8 @@ func (o *output) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// printer is an [io.Writer] for everything that a command prints to standard output and standard
-// error. It replaces control characters with spaces, because the texts and names of other parties
-// can be anywhere in the output.
+// printer is an [io.Writer] for everything that a command prints to standard output and standard error. It replaces control
+// characters with spaces, because the texts and names of other parties can be anywhere in the output.
 type printer struct{ io.Writer }
 
 // Write implements [io.Writer]. Each call has whole characters.
@@ -65,8 +64,8 @@ func printable(text []byte, coloured bool) []byte {
 	return append(out, bytes.Map(hint.Printable, text)...)
 }
 
-// jsonWriter is an [io.Writer] for JSON. It escapes control characters that encoding/json does not
-// escape, such as C1 and marks that change the direction of text. The decoded texts stay the same.
+// jsonWriter is an [io.Writer] for JSON. It escapes control characters that encoding/json does not escape, such as C1 and
+// marks that change the direction of text. The decoded texts stay the same.
 type jsonWriter struct{ io.Writer }
 
 // Write implements [io.Writer]. Each call has whole characters.
@@ -122,19 +121,15 @@ func (o *outputFlag) register(cmd *cobra.Command) {
 	o.formatFlag.register(cmd, "output", "o", "output `format`: text or json")
 }
 
-// print prints v as the one JSON document of a command, and returns err. If the command has
-// failed, err is the command's error, and the document has it as the member "error". v is
-// encoded as a JSON object.
+// print prints v, which is encoded as a JSON object, as the one JSON document of a command, and returns err. If the command
+// has failed, err is the command's error, and the document has it as the member "error".
 func (o *outputFlag) print(cmd *cobra.Command, v any, err error) error {
 	err = explainInterrupt(cmd.Context(), err)
 	document, werr := withError(v, err)
 	if werr == nil {
 		werr = printJSON(cmd.OutOrStdout(), document)
 	}
-	if err == nil {
-		return werr
-	}
-	return err
+	return cmp.Or(err, werr)
 }
 
 // withError returns the JSON object v with the error as an additional member.
@@ -161,8 +156,7 @@ type errorMember struct {
 	Hint    string `json:"hint"`
 }
 
-// errorDocument returns the message and the hint of err for JSON output. It returns nil if err
-// has no message for users.
+// errorDocument returns the message and the hint of err for JSON output, or nil if err has no message for users.
 func errorDocument(err error) *errorMember {
 	if err == nil || errors.As(err, new(exitStatus)) {
 		return nil
@@ -170,8 +164,8 @@ func errorDocument(err error) *errorMember {
 	return &errorMember{err.Error(), hint.Of(err)}
 }
 
-// asksForJSON reports whether the command line or the environment selects JSON output. It finds
-// the flag even if cmd was not parsed up to it because of an error.
+// asksForJSON reports whether the command line or the environment selects JSON output. It finds the flag even if cmd was not
+// parsed up to it because of an error.
 func asksForJSON(cmd *cobra.Command, args []string) bool {
 	flag := cmd.Flags().Lookup("output")
 	if flag == nil && !cmd.HasSubCommands() {

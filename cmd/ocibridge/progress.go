@@ -21,9 +21,8 @@ import (
 	"github.com/ocibridge/ocibridge/pusher"
 )
 
-// progress shows the user how a transfer proceeds. It prints results to standard output, and
-// everything else to standard error. If standard error is a terminal, progress shows bars
-// there.
+// progress shows the user how a transfer proceeds. It prints results to standard output, and everything else to standard error,
+// on a terminal with bars.
 type progress struct {
 	stdout, stderr io.Writer
 	json           bool // the command prints its results itself
@@ -141,15 +140,12 @@ func (p *progress) Event(e pusher.Event) {
 }
 
 const (
-	// besideBar is the width of the text that barText returns, and of the spaces around the bar.
-	besideBar = 40
-	// minBar is the minimum width of a bar.
-	minBar = 8
+	besideBar = 40 // the width of the text that barText returns, and of the spaces around the bar
+	minBar    = 8  // the minimum width of a bar
 )
 
-// barText returns the text at the right side of the bar of a package with the given size, which
-// has been in progress for a time. done is the part that is done, from 0 to 1. The text says the
-// speed and the time left only after a second, because both vary too much before.
+// barText returns the text at the right side of the bar of a package with the given size, which has been in progress for a
+// time. done is the part that is done, from 0 to 1. The speed and the time left vary too much in the first second.
 func barText(done float64, bytes int64, elapsed time.Duration) string {
 	if bytes < 0 {
 		return size(bytes)
@@ -171,8 +167,8 @@ func clock(d time.Duration) string {
 	return fmt.Sprintf("%2d:%02d left", seconds/60, seconds%60)
 }
 
-// shortName shortens the name of a package in the middle, so that a bar fits beside it. It does
-// not do so on terminals that are too narrow for any bar.
+// shortName shortens the name of a package in the middle, so that a bar fits beside it, unless the terminal is too narrow for
+// any bar.
 func shortName(name string, width int) string {
 	most, length := width-besideBar-minBar, utf8.RuneCountInString(name)
 	if length <= most || most < minBar {
@@ -257,9 +253,8 @@ func joined[T fmt.Stringer](things []T, separator string) string {
 	return strings.Join(names, separator)
 }
 
-// planning shows how many of the providers are planned. The caller calls planned for each
-// planned version and, with the zero version, for each planned provider. done ends the
-// display.
+// planning shows how many of the providers are planned. The caller calls planned for each planned version and, with the zero
+// version, for each planned provider. done ends the display.
 func (p *progress) planning(providers int) (planned func(provider.Address, provider.Version), done func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

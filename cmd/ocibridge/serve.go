@@ -81,9 +81,7 @@ The token and oidc blocks of the configuration file say which clients may read
 which providers and modules. Without these blocks, everybody may read everything.`,
 		Example: serveExamples,
 		Args:    noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return f.run(cmd)
-		},
+		RunE:    func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
 	f.registryFlags.register(cmd)
 	f.use = config.Serve
@@ -136,8 +134,8 @@ func (f *serveFlags) run(cmd *cobra.Command) error {
 	return err
 }
 
-// load reads all settings, and merges the flags into the settings. A reload calls load again.
-// Then only the flags from the command line and from variables keep their values.
+// load reads all settings, and merges the flags into them. A reload calls load again. Then only the flags from the command line
+// and from variables keep their values.
 func (f *serveFlags) load(cmd *cobra.Command, seen *files.Snapshot) (serve.Settings, error) {
 	f.files = seen
 	s, err := f.settings(cmd)
@@ -173,7 +171,7 @@ func setCache(cmd *cobra.Command, g *config.Gateway, off bool) {
 	}
 }
 
-// warnings is an [io.Writer] for the warnings of a running command. It logs each warning.
+// warnings is an [io.Writer] that logs the warnings of a running command.
 type warnings struct{ log *slog.Logger }
 
 func (w warnings) Write(p []byte) (int, error) {

@@ -14,8 +14,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 )
 
-// showTopic prints a page of the documentation. On a terminal, it formats Markdown for the
-// terminal's width, and lets a pager show the text.
+// showTopic prints a page of the documentation. On a terminal, it formats Markdown for the terminal's width, and lets a pager
+// show the text.
 func showTopic(w io.Writer, topic docs.Topic) error {
 	tty, text := terminal(w), topic.Text()
 	if tty == nil {
@@ -40,8 +40,7 @@ func showTopic(w io.Writer, topic docs.Topic) error {
 	return err
 }
 
-// pagerCommand returns the command that pages text, as Git chooses it: the one in PAGER, or less.
-// It returns nil if there is none.
+// pagerCommand returns the command that pages text, as Git chooses it: the one in PAGER, or less, or nil.
 func pagerCommand() *exec.Cmd {
 	line, set := os.LookupEnv("PAGER")
 	var pager *exec.Cmd
@@ -70,16 +69,14 @@ const (
 	plain          = "\x1b[0m"
 )
 
-// formatMarkdown formats a page for a terminal of the given width. The pages use little of
-// Markdown: headings, paragraphs, lists, tables, code, and bold words. Code is never broken.
-// The usual library for this, glamour 1.0.0, would add 40 ms and 6 MB to every start of the
-// program, because its highlighter loads all languages and styles then.
+// formatMarkdown formats a page for a terminal of the given width. The pages use little of Markdown: headings, paragraphs,
+// lists, tables, code, and bold words. Code is never broken. The usual library for this, glamour 1.0.0, would add 40 ms and 6
+// MB to every start of the program, because its highlighter loads all languages and styles then.
 func formatMarkdown(text string, width int, emphasize bool) string {
 	f := &formatter{width: width, emphasize: emphasize}
 	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 	for len(lines) > 0 {
-		n := f.block(lines)
-		lines = lines[n:]
+		lines = lines[f.block(lines):]
 	}
 	return f.out.String()
 }
@@ -171,8 +168,7 @@ func (f *formatter) inline(text string) string {
 	})
 }
 
-// emphasized returns a text with the code for its emphasis. Each line has its own code, because
-// pagers forget the code of an earlier line.
+// emphasized returns a text with the code for its emphasis, in each line anew, because pagers forget earlier codes.
 func (f *formatter) emphasized(code, text string) string {
 	if !f.emphasize {
 		return text
@@ -180,8 +176,7 @@ func (f *formatter) emphasized(code, text string) string {
 	return code + strings.ReplaceAll(text, "\n", plain+"\n"+code) + plain
 }
 
-// table writes the rows of a table below each other. If its columns do not fit beside each other,
-// it writes each row as a list.
+// table writes the rows of a table below each other, or each row as a list if its columns do not fit beside each other.
 func (f *formatter) table(lines []string) {
 	var rows [][]string
 	for _, line := range lines {
@@ -213,8 +208,7 @@ func tableCells(line string) []string {
 // minColumn is the minimum width of a column whose cells have several lines.
 const minColumn = 20
 
-// columnWidths returns the widths of the columns of a table with at most the given width. It
-// returns nil if a word does not fit its column.
+// columnWidths returns the widths of the columns of a table of the given width, or nil if a word does not fit its column.
 func columnWidths(rows [][]string, width int) []int {
 	columns := len(rows[0])
 	natural, longest := make([]int, columns), make([]int, columns)
@@ -282,8 +276,7 @@ func (f *formatter) tableRow(row []string, widths []int, heads bool) {
 	}
 }
 
-// tableAsList writes the heads of the columns, and each row as its first cell and, below it, the
-// other cells with their heads.
+// tableAsList writes the heads of the columns, and each row as its first cell and, below it, the others with their heads.
 func (f *formatter) tableAsList(rows [][]string) {
 	heads := rows[0]
 	f.out.WriteString(hint.Wrapped("  "+strings.Join(heads, ", ")+":", f.width, 2) + "\n")
