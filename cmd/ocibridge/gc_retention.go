@@ -104,11 +104,9 @@ func (c *collection) print(w io.Writer, dryRun, always bool) {
 func expiredVersion(back *registry.Repositories, e embedded.Expired) (provider.Address, provider.Version, error) {
 	repo := ociaddr.Repository{Registry: embedded.Host, Name: e.Repository}
 	v, ok := e.Tag.Version()
-	for _, t := range back.Templates.Of(subject.Provider) {
-		for _, a := range subject.Of[provider.Address](t.Addresses(repo)) {
-			if ok {
-				return a, v, nil
-			}
+	for _, t := range back.Templates {
+		if of := subject.Of[provider.Address](t.Addresses(repo)); ok && len(of) > 0 {
+			return of[0], v, nil
 		}
 	}
 	return provider.Address{}, v, fmt.Errorf("%s:%s is no version of a provider", e.Repository, e.Tag)

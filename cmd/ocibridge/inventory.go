@@ -36,14 +36,8 @@ func (f *readerFlags) registerFrom(cmd *cobra.Command) {
 	cmd.RegisterFlagCompletionFunc("from", cobra.FixedCompletions([]cobra.Completion{"oci-archive:", "oci:"}, cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveNoSpace))
 }
 
-// address is the address of a provider or of a module.
-type address interface {
-	comparable
-	subject.Address
-}
-
 // reads is what the commands that read providers, or modules, need.
-type reads[A address] struct {
+type reads[A inventory.Address] struct {
 	query.Form[A]
 	kind       inventory.Kind[A]
 	configured func(settings) []A
@@ -115,7 +109,7 @@ type report interface {
 // show finds what the queries select, and prints the report that the function read returns about
 // it. It fails if the report contains an error. The function text formats the report for people.
 // The parameter w is the writer that show prints the text to.
-func show[A address, R report](f *readerFlags, cmd *cobra.Command, k *reads[A], queries []query.Query[A], read func(context.Context, *inventory.Selection[A], settings) (R, error), text func(r R, w io.Writer) string) error {
+func show[A inventory.Address, R report](f *readerFlags, cmd *cobra.Command, k *reads[A], queries []query.Query[A], read func(context.Context, *inventory.Selection[A], settings) (R, error), text func(r R, w io.Writer) string) error {
 	stderr := cmd.ErrOrStderr()
 	s, err := f.settings(cmd)
 	if err != nil {

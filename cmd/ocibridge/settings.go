@@ -111,10 +111,10 @@ func (f *registryFlags) templatesOf(s settings, kind subject.Kind, text string, 
 	if len(include)+len(exclude) > 0 {
 		return nil, usage(hint.New("--include and --exclude go with --template", "give --template, or write them into the oci_mirror block"))
 	}
-	if set := s.file.Templates().Of(kind); len(set) > 0 || kind != subject.Provider {
+	set := s.file.Templates().Of(kind)
+	if len(set) > 0 || kind != subject.Provider {
 		return set, nil
 	}
-	var set templates.Set
 	for _, m := range s.cli.OCIMirrors {
 		if m.Template == f.ownTemplate(s) {
 			continue

@@ -53,7 +53,7 @@ It exits with 1 if there is an error. Warnings do not count.`,
 }
 
 // verifyText formats a verification for people, with colours on a terminal.
-func verifyText[A address](r *inventory.Report[A], w io.Writer) string {
+func verifyText[A inventory.Address](r *inventory.Report[A], w io.Writer) string {
 	var out strings.Builder
 	for _, of := range r.Stored {
 		if of.Problem != nil || len(of.Findings) > 0 {

@@ -82,9 +82,7 @@ type ModuleMirror struct {
 }
 
 // NamesHosts is like [PullThrough.NamesHosts], for the include patterns of the block.
-func (m ModuleMirror) NamesHosts() bool {
-	return namesHosts(m.Template.Selector())
-}
+func (m ModuleMirror) NamesHosts() bool { return namesHosts(m.Template.Selector()) }
 
 func namesHosts[P subject.Pattern](s subject.SelectorOf[P]) bool {
 	return len(s.Include) > 0 && !slices.ContainsFunc(s.Include, func(p P) bool {
@@ -128,6 +126,4 @@ type PullThrough struct {
 
 // NamesHosts reports whether there is at least one include pattern, and every include
 // pattern names a host. The patterns are then an allow list of hosts.
-func (p *PullThrough) NamesHosts() bool {
-	return namesHosts(p.Selector)
-}
+func (p *PullThrough) NamesHosts() bool { return namesHosts(p.Selector) }

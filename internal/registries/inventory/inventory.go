@@ -60,14 +60,14 @@ func (r Remote) Repository(ctx context.Context, a subject.Address) (ociaddr.Repo
 	return addr, repo, err
 }
 
-// address is the address of a provider or a module.
-type address interface {
+// Address is the address of a provider or a module.
+type Address interface {
 	comparable
 	subject.Address
 }
 
 // Kind is a kind of stored subjects: [Providers] or [Modules].
-type Kind[A address] struct {
+type Kind[A Address] struct {
 	noun     subject.Kind
 	list     reader[A] // reads a version for a list, and verifies nothing
 	listHelp string    // what to do about versions that cannot be listed
@@ -77,7 +77,7 @@ type Kind[A address] struct {
 }
 
 // reader reads a stored version.
-type reader[A address] func(context.Context, *Stored[A], provider.Version) *VersionReport
+type reader[A Address] func(context.Context, *Stored[A], provider.Version) *VersionReport
 
 // Providers and Modules are the kinds.
 var (
@@ -93,7 +93,7 @@ var (
 )
 
 // Inventory is the content of the registries that templates name, or of a bundle.
-type Inventory[A address] struct {
+type Inventory[A Address] struct {
 	Kind       Kind[A]
 	Registry   Registry
 	Configured []A // the providers of provider blocks; no catalog needs to list them
@@ -101,7 +101,7 @@ type Inventory[A address] struct {
 }
 
 // Stored is a stored provider or module, and its versions that a query selected.
-type Stored[A address] struct {
+type Stored[A Address] struct {
 	query.Query[A]
 	Repository ociaddr.Repository
 	Matches    []provider.Version // the selected versions, newest first
@@ -121,7 +121,7 @@ func (i *Inventory[A]) All(ctx context.Context) (all []A, skipped []Unlisted, er
 }
 
 // Selection contains what queries selected, sorted by address.
-type Selection[A address] struct {
+type Selection[A Address] struct {
 	Stored   []*Stored[A]
 	Unlisted []Unlisted // the catalogs that could not be listed; they can contain more
 
@@ -263,7 +263,7 @@ func (s *Selection[A]) List(ctx context.Context) (*Report[A], error) {
 }
 
 // Checks verifies versions of one kind. It is a [Verifier] or [Zips].
-type Checks[A address] interface {
+type Checks[A Address] interface {
 	verify(context.Context, *Stored[A], provider.Version) *VersionReport
 	// lint returns the findings about the tags of a repository. It returns nil if there is no check of tags.
 	lint([]ociaddr.Tag) []artifact.Finding

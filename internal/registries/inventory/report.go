@@ -14,7 +14,7 @@ import (
 
 // Report shows the versions of a selection. In JSON, the member with the stored providers or
 // modules has the name of the kind.
-type Report[A address] struct {
+type Report[A Address] struct {
 	Stored   []*StoredReport[A] `json:"-"`
 	Noun     subject.Kind       `json:"-"` // the word for the kind
 	Unlisted []Unlisted         `json:"unlisted,omitempty"`
@@ -29,7 +29,7 @@ func (r Report[A]) MarshalJSON() ([]byte, error) {
 }
 
 // StoredReport is the part of a [Report] that is about one provider or module.
-type StoredReport[A address] struct {
+type StoredReport[A Address] struct {
 	Address    A                  `json:"-"`                   // in JSON, under the name of its kind
 	Repository ociaddr.Repository `json:"repository,omitzero"` // zero if no template selects the address
 	Problem    *Problem           `json:"error,omitempty"`     // why its tags could not be listed
