@@ -68,7 +68,7 @@ type command struct {
 }
 
 // slowFirst are the packages whose tests take longest. They start first, so that none of them runs alone at the end.
-var slowFirst = []string{"cmd/ocibridge", "pusher", "pusher/reconcile", "gateway", "internal/test/testrun", "internal/test/faults", "gateway/archives", "internal/origins/modulezip"}
+var slowFirst = []string{"e2e", "internal/test/faults", "gateway", "pusher/reconcile", "pusher", "internal/origins/pull", "cmd/ocibridge", "gateway/archives", "gateway/catalog", "artifact", "internal/test/testrun"}
 
 // commands returns few commands that together run exactly the chosen tests. Packages share a command if no pattern for one
 // of them matches a test of another one that is not chosen.
@@ -101,7 +101,6 @@ func commands(all []declared, tests chosen) []command {
 		}
 		groups[i].members, groups[i].names = append(groups[i].members, d), append(groups[i].names, names...)
 	}
-	slices.SortStableFunc(whole.packages, func(a, b string) int { return cmp.Compare(rank(a), rank(b)) })
 	var out []command
 	if whole.packages != nil {
 		out = append(out, whole)
@@ -112,6 +111,9 @@ func commands(all []declared, tests chosen) []command {
 			c.packages = append(c.packages, m.Package)
 		}
 		out = append(out, c)
+	}
+	for _, c := range out {
+		slices.SortStableFunc(c.packages, func(a, b string) int { return cmp.Compare(rank(a), rank(b)) })
 	}
 	return out
 }

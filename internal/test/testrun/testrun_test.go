@@ -200,11 +200,11 @@ func TestSkips(t *testing.T) {
 	}
 }
 
-// TestCommands shows that packages share a command only if its pattern runs exactly what was chosen.
+// TestCommands shows that packages share a command only if its pattern runs exactly what was chosen, and that slow ones come first.
 func TestCommands(t *testing.T) {
-	all := []declared{{Package: module + "/a", Tests: []string{"TestG"}}, {Package: module + "/pusher", Tests: []string{"TestG"}}, {Package: "a", Tests: []string{"TestA", "TestB"}}, {Package: "b", Tests: []string{"TestB", "TestC"}}, {Package: "c", Tests: []string{"TestC"}}, {Package: "d", Tests: []string{"TestD"}}, {Package: "e", Tests: []string{"TestE", "TestF"}}}
-	got := commands(all, chosen{module + "/a": {"TestG"}, module + "/pusher": {"TestG"}, "a": {"TestA"}, "b": {"TestB/x/1+1", "TestC"}, "c": {"TestC"}, "d": {"TestD"}, "e": {"TestE"}})
-	want := []command{{[]string{module + "/pusher", module + "/a", "c", "d"}, ""}, {[]string{"a", "e"}, "^TestA$|^TestE$"}, {[]string{"b"}, `^TestB$/^x$/^1\+1$|^TestC$`}}
+	all := []declared{{Package: module + "/a", Tests: []string{"TestG"}}, {Package: module + "/pusher", Tests: []string{"TestG"}}, {Package: "a", Tests: []string{"TestA", "TestB"}}, {Package: "b", Tests: []string{"TestB", "TestC"}}, {Package: "c", Tests: []string{"TestC"}}, {Package: "d", Tests: []string{"TestD"}}, {Package: module + "/e2e", Tests: []string{"TestE", "TestF"}}}
+	got := commands(all, chosen{module + "/a": {"TestG"}, module + "/pusher": {"TestG"}, "a": {"TestA"}, "b": {"TestB/x/1+1", "TestC"}, "c": {"TestC"}, "d": {"TestD"}, module + "/e2e": {"TestE"}})
+	want := []command{{[]string{module + "/pusher", module + "/a", "c", "d"}, ""}, {[]string{module + "/e2e", "a"}, "^TestA$|^TestE$"}, {[]string{"b"}, `^TestB$/^x$/^1\+1$|^TestC$`}}
 	if !slices.EqualFunc(got, want, func(a, b command) bool { return a.pattern == b.pattern && slices.Equal(a.packages, b.packages) }) {
 		t.Errorf("got %q, want %q", got, want)
 	}
