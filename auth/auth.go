@@ -87,9 +87,9 @@ func (c *Client) Repository(ctx context.Context, r ociaddr.Repository) (*remote.
 	if err != nil {
 		return nil, err
 	}
-	// The manifests that are pushed through this client have no subject. If oras-go
-	// assumes that the registry has the referrers API, oras-go never probes for that API
-	// and never writes a fallback tag.
+	// The manifests that are pushed through this client have no subject. So oras-go may assume
+	// that the registry has the referrers API. It then never probes for that API, and never
+	// writes a fallback tag.
 	if err := repo.SetReferrersCapability(true); err != nil {
 		return nil, err
 	}
@@ -150,7 +150,8 @@ func (c *Client) Account(r ociaddr.Repository) string {
 
 // CheckLogin checks a user name and a password by a request for the registry's /v2/, as docker
 // login does. The options configure the connection; their logins are not used. The error has a
-// hint. It wraps [wire.ErrNotAsked] if the registry accepts this request from everybody.
+// hint. It wraps [wire.ErrNotAsked] if the registry accepts the request without asking for a
+// credential.
 func CheckLogin(ctx context.Context, opts Options, r ociaddr.Registry, username string, password login.Secret) error {
 	opts.Login.Explicit = []login.Login{{Prefix: string(r), Username: login.NewSecret(username), Password: password}}
 	opts.Login.Defaults = &login.Defaults{} // no login files

@@ -105,8 +105,8 @@ func is[T error](err error) bool {
 	return ok
 }
 
-// when returns a function that reports whether an error wraps an error of type T for
-// which meets returns true.
+// when returns a function that reports whether an error wraps an error of type T. The function
+// meets must also return true for that error.
 func when[T error](meets func(T) bool) func(error) bool {
 	return func(err error) bool {
 		e, ok := errors.AsType[T](err)
@@ -205,7 +205,8 @@ func hasCode(answer *errcode.ErrorResponse, code string) bool {
 // explainCredential returns the hint for a refusal of the credential.
 func (c *Client) explainCredential(err error, r ociaddr.Repository) string {
 	unauthorized, forbidden := hasStatus(http.StatusUnauthorized)(err), hasStatus(http.StatusForbidden)(err)
-	// oras-go has no error type for a registry that wants a password if the login has only a token.
+	// oras-go has no error type for this case: the registry wants a password, but the login has
+	// only a token.
 	noPassword := strings.Contains(err.Error(), "missing username or password for basic auth")
 	if !unauthorized && !forbidden && !noPassword && !errors.Is(err, auth.ErrBasicCredentialNotFound) {
 		return ""
@@ -270,8 +271,8 @@ func rightsNote(r ociaddr.Repository) string {
 	return ""
 }
 
-// harborRight returns the hint for the login used, which lacks a right. The hint names the
-// permission and the role in Harbor that give the right.
+// harborRight returns the hint for a login that lacks a right in Harbor. used describes the
+// login. The hint names the permission and the role that give the right.
 func harborRight(used string, r ociaddr.Repository, right string) string {
 	permission, role := "Pull", "Guest"
 	switch right {

@@ -12,7 +12,7 @@ import (
 // Candidate is a source of logins that was examined for a repository.
 type Candidate struct {
 	Source string // a description that names the file and key, the block and line, or the variables
-	Chosen bool   // whether this source provides the credential, or was the one that failed to
+	Chosen bool   // whether requests use this source: it provided the credential, or failed to provide it
 	Reason string // why the source was chosen or rejected
 	Err    error  // the source's error, with a hint; nil if the source has no fault
 	// Login reports whether the source has a login for the repository. Missed says why

@@ -216,8 +216,8 @@ func (env Environment) usedVariables() []string {
 	return slices.DeleteFunc(Variables()[1:], func(name string) bool { return env.Variable(name) == "" })
 }
 
-// variableLogin returns the login in the environment as a source, which has no login if no
-// variable is set.
+// variableLogin returns the login in the environment as a source. If no variable is set, the
+// source has no login.
 func (env Environment) variableLogin() (*source, error) {
 	l, err := env.VariableLogin()
 	if err != nil {

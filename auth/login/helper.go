@@ -136,8 +136,8 @@ func (h *helperRunner) erase(ctx context.Context, name, server string) error {
 	return helperMissing(name, err)
 }
 
-// command returns the call of a helper's action. The input of store is secret, so its hint shows
-// another way to check the helper.
+// command returns a command that runs the helper with an action: get, store or erase. Its hint
+// shows the input, except for store, whose input is secret.
 func (h *helperRunner) command(name, action, input string) helper.Command {
 	c := helper.Command{Path: helperPrefix + name, Args: []string{action}, Stdin: input, Limit: h.limit, Grace: h.grace, ReasonOnStdout: true}
 	c.NotFound, c.ByHand = saysNotFound, fmt.Sprintf("run it by hand: echo %s | %s%s %s", input, helperPrefix, name, action)

@@ -155,8 +155,8 @@ func (s *Logins) ExplainNone(r ociaddr.Repository) string {
 	return fmt.Sprintf("no login for %s was found; run: %s", r.Registry, Command(r.Registry))
 }
 
-// Command returns the commands that store a login for the registry where this package finds
-// it.
+// Command returns the commands that store a login for the registry. They store it in a place
+// that this package reads.
 func Command(r ociaddr.Registry) string {
 	if r.Canonical() == ociaddr.DockerHub {
 		return "ocibridge login docker.io, or docker login"
@@ -200,8 +200,8 @@ func (a *Account) choose(ctx context.Context) (*source, credential, error) {
 	return nil, credential{}, nil
 }
 
-// Credential returns the credential of the first login that has one, or the empty credential.
-// It returns an [Error] if a login fails before. After [Account.RefuseAccessToken], the
+// Credential returns the credential of the first login that has one, or the empty credential. If
+// an earlier login fails, it returns an [Error]. After [Account.RefuseAccessToken], the
 // credential has no access token.
 func (a *Account) Credential(ctx context.Context) (auth.Credential, error) {
 	l, cred, err := a.choose(ctx)

@@ -71,7 +71,8 @@ func (s *Logins) Store(ctx context.Context, r ociaddr.Repository, username strin
 		return Stored{}, fmt.Errorf("%s: %w", e.stored(), err)
 	}
 	// A login in the file, or under another name in the helper, would be found first. Some helpers,
-	// such as docker-credential-osxkeychain, have one entry for both names: it is the new login.
+	// such as docker-credential-osxkeychain, have one entry for both names. That entry holds the
+	// new login already, and stays.
 	stored := auth.Credential{Username: username, Password: password.Reveal()}
 	for _, server := range serverNames(r.Registry) {
 		if server == e.written {
@@ -220,7 +221,7 @@ func (e *loginFileEdit) stored() Stored {
 	return Stored{File: e.name, Mode: e.mode}
 }
 
-// has reports whether entry is the only one for the key.
+// has reports whether the file has exactly this entry for the key, and no other entry for it.
 func (e *loginFileEdit) has(entry json.RawMessage) bool {
 	rest := &loginFileEdit{key: e.key, auths: maps.Clone(e.auths)}
 	var old, new wireAuth
@@ -266,7 +267,7 @@ func (e *loginFileEdit) write() error {
 	return nil
 }
 
-// Is reports whether a description of [Logins.Effective] is about the login s.
+// Is reports whether effective, a result of [Logins.Effective], describes the login s.
 func (s Stored) Is(effective string) bool {
 	return strings.HasSuffix(strings.TrimSuffix(effective, ")"), " in "+s.File)
 }

@@ -66,8 +66,8 @@ func (g *gate) enter(ctx context.Context) (release func(), err error) {
 	return release, nil
 }
 
-// waitForRate waits until the rate limit allows another request. It returns an error
-// immediately if the deadline of ctx is earlier.
+// waitForRate waits until the rate limit allows another request. It returns an error immediately
+// if the wait would exceed the deadline of ctx.
 func (g *gate) waitForRate(ctx context.Context) error {
 	err := g.rate.Wait(ctx)
 	if err != nil && ctx.Err() == nil {

@@ -42,9 +42,9 @@ var bearerRealm = regexp.MustCompile(`(?i)^\s*bearer\s(?:.*?\brealm="([^"]+))?`)
 // know no registry.
 const lookupTimeout = 5 * time.Second
 
-// choose implements [check]. When a registry asks for a token, it replaces the list in the
-// request's context before oras-go reads the list. It makes no lookup if the token server has
-// the registry's own host name.
+// choose implements [check]. When a registry asks for a token, choose replaces the list of blocked
+// addresses in the request's context, before oras-go reads the list. It makes no lookup if the
+// token server has the registry's own host name.
 func (r realmRule) choose(req *http.Request, resp *http.Response) error {
 	blocked, ok := req.Context().Value(blockedRealmsKey{}).(*[]netip.Prefix)
 	m := bearerRealm.FindStringSubmatch(resp.Header.Get("Www-Authenticate"))
@@ -82,9 +82,9 @@ var alwaysBlocked = append(auth.DefaultBlockedRealmPrefixes(),
 	netip.MustParsePrefix("fec0::/10"),      // site-local, deprecated
 )
 
-// blockedRealms returns the addresses that the token server of a registry with the given
-// addresses must not have. It blocks all special addresses if an address of the registry is
-// always blocked, or if there is none.
+// blockedRealms returns the addresses that the token server of a registry with the given addresses
+// must not have. If an address of the registry is always blocked, or if the registry has no
+// address, it also blocks all private addresses.
 func blockedRealms(registry []netip.Addr) []netip.Prefix {
 	blocked := slices.Clone(alwaysBlocked)
 	private4, private6 := false, false

@@ -84,7 +84,7 @@ func (c *Connections) checkRedirect(resp *http.Response) (string, error) {
 	return text, nil
 }
 
-// keepRedirect is the context key of requests for the redirect instead of the blob.
+// keepRedirect is the context key of requests that want the redirect itself, and not the blob.
 type keepRedirect struct{}
 
 // maxRedirects is the maximum number of redirects that are followed, as in net/http.

@@ -45,8 +45,8 @@ func isReferrerList(path string) bool {
 // isPage reports whether the path is the URL path of a list of tags or repositories.
 func isPage(path string) bool { return strings.HasSuffix(path, "/tags/list") || path == "/v2/_catalog" }
 
-// maxErrorBody is how many bytes of an error response are used to decide whether a registry sent it,
-// and are shown.
+// maxErrorBody is how many bytes of an error response are read, to decide whether a registry sent
+// it, and to show it.
 const maxErrorBody = 64 << 10
 
 // isTokenRequest reports whether the request is a POST that exchanges a refresh token or
@@ -55,8 +55,8 @@ func isTokenRequest(req *http.Request) bool {
 	return req.Method == http.MethodPost && req.Header.Get("Content-Type") == "application/x-www-form-urlencoded"
 }
 
-// maxDrain is how many bytes of a discarded response are read at most. A connection can be reused
-// only if the response was read to its end.
+// maxDrain is the maximum number of bytes that are read from a discarded response. A connection can
+// be reused only if the response was read to its end.
 const maxDrain = 64 << 10
 
 func drain(resp *http.Response) {

@@ -83,8 +83,9 @@ func (p retryPolicy) Retry(attempt int, resp *http.Response, err error) (time.Du
 	return wait, nil
 }
 
-// repeatable reports whether the request can be sent again, with the same effect as once. A POST
-// that opens an upload can, because unused upload sessions expire, and so can a token request.
+// repeatable reports whether sending the request twice has the same effect as sending it once.
+// This is true of a POST that opens an upload, because unused upload sessions expire, and of a
+// token request.
 func repeatable(req *http.Request) bool {
 	if req.Body != nil && req.Body != http.NoBody && req.GetBody == nil {
 		return false

@@ -15,7 +15,7 @@ var repositoryPath = regexp.MustCompile(`^/v2/(.+)/(?:tags|manifests|blobs|refer
 // ownScopes returns the request without the scopes of other repositories in its context. oras-go
 // requests one token with all scopes of the context, which also has the scope of the destination
 // when oras-go copies between two repositories. Harbor grants permissions by the project of the
-// first scope in the token request. A robot account gets none if that is another project.
+// first scope in the token request. A robot account of another project then gets no permissions.
 //
 // The request for a mount keeps the scopes of two repositories. A request whose path
 // contains no repository keeps all scopes.
@@ -57,7 +57,8 @@ func narrowScopes(req *http.Request, resp *http.Response) error {
 
 // narrow returns the scopes in asked that a request needs. It drops other resources, and for a
 // read also other actions. For a write, it keeps all actions on the needed resources, because
-// registries differ in those that they require. It returns asked if that does not cover needed.
+// registries differ in the actions that they require. If asked does not cover needed, it returns
+// asked.
 func narrow(asked, needed []string, reads bool) []string {
 	kept := auth.CleanScopes(slices.DeleteFunc(slices.Clone(asked), func(scope string) bool {
 		return !slices.ContainsFunc(needed, func(n string) bool { return resource(n) == resource(scope) })

@@ -23,8 +23,9 @@ func newSentSecrets() *sentSecrets {
 	return &sentSecrets{texts}
 }
 
-// maxSecretTexts is the maximum number of texts in sentSecrets, because a helper may return a new
-// password every minute. One credential adds about ten texts.
+// maxSecretTexts is the maximum number of texts in sentSecrets. Without a limit, their number would
+// grow, because a helper may return a new password every minute. One credential adds about ten
+// texts.
 const maxSecretTexts = 1024
 
 // minSecret is the minimum length in bytes of a removed text. Shorter ones occur in ordinary words.

@@ -11,8 +11,8 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
-// Settings are the settings of one registry, from a registry block. Its zero value
-// changes nothing.
+// Settings are the settings of one registry, from a registry block. The zero value changes
+// nothing.
 //
 // PlainHTTP, InsecureSkipVerify, ClientCert, Timeout and the limits apply to the
 // registry's own host and port. CAs also apply to the hosts that the registry refers to,

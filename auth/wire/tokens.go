@@ -134,7 +134,8 @@ func (c *tokenCache) fetch(ctx context.Context, k tokenKey, fetch tokenFetch) (s
 	}
 }
 
-// fetchOnce fetches a token and caches it, but not a failure, whose text may be long.
+// fetchOnce fetches a token and caches it. It does not cache a failure, because its text may be
+// long.
 func (c *tokenCache) fetchOnce(ctx context.Context, k tokenKey, fetch tokenFetch) (string, error) {
 	life := &tokenLife{asked: c.now()}
 	value, err := fetch(context.WithValue(ctx, tokenLifeKey{}, life))
@@ -153,8 +154,8 @@ func (c *tokenCache) fetchOnce(ctx context.Context, k tokenKey, fetch tokenFetch
 	return value, nil
 }
 
-// refuse marks the cached token in an Authorization header that a registry has refused as expired.
-// It reports whether the token is cached.
+// refuse is called with an Authorization header that a registry has refused. If the token in the
+// header is cached, refuse marks it as expired, and returns true.
 func (c *tokenCache) refuse(authorization string) bool {
 	found := c.find(authorization)
 	for k, t := range found {
@@ -164,8 +165,8 @@ func (c *tokenCache) refuse(authorization string) bool {
 	return len(found) > 0
 }
 
-// usable reports whether an Authorization header may be sent: its token is not cached, or has not
-// expired.
+// usable reports whether an Authorization header may be sent. It returns false only if the header's
+// token is cached and has expired.
 func (c *tokenCache) usable(authorization string) bool {
 	for _, t := range c.find(authorization) {
 		if t.ended(c.now()) {

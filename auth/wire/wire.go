@@ -1,6 +1,5 @@
-// Package wire sends requests to OCI registries. It has the settings of each registry, one
-// chain of transports for all requests, and the cache of tokens. It knows a credential only
-// as what an [Account] returns.
+// Package wire sends requests to OCI registries. It has the settings of each registry, one chain of
+// transports for all requests, and the cache of tokens. It gets credentials only from an [Account].
 //
 // Only ocibridge itself imports this package: it can change at any time.
 //
@@ -98,18 +97,18 @@ func (o Options) Validate() error {
 type Connections struct {
 	opts   Options
 	byHost map[string]configured
-	base   http.RoundTripper // the transport of shared, which does not report requests
+	base   http.RoundTripper // shared sends through it, and also reports the requests
 	shared http.RoundTripper
 
 	sent    *sentSecrets
 	dialTLS func(ctx context.Context, network, addr string) (net.Conn, error) // connects to loopback registries
-	plain   sync.Map                                                          // from such an ociaddr.Registry to whether it speaks plain HTTP
+	plain   sync.Map                                                          // whether a loopback registry speaks plain HTTP, by its ociaddr.Registry
 	now     func() time.Time                                                  // the clock that decides whether a token has expired
 	lookup  lookupFunc
 }
 
-// configured is the settings of one registry, and the transports that apply them, each created
-// when it is first needed.
+// configured holds the settings of one registry, and the transports that apply them. Each transport
+// is created when it is first needed.
 type configured struct {
 	Settings
 	own      func() http.RoundTripper
@@ -149,8 +148,8 @@ const (
 	keepAlive   = 30 * time.Second
 )
 
-// defaultTransport returns [outgoing.Transport] with timeouts for connecting and for the start
-// of a response. Reading the whole body has none, because its size is unknown.
+// defaultTransport returns [outgoing.Transport] with timeouts for connecting and for the start of a
+// response. Reading the whole body has no timeout, because its size is unknown.
 func defaultTransport() http.RoundTripper {
 	t := outgoing.Transport()
 	t.DialContext = (&net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}).DialContext
