@@ -13,8 +13,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/base/respond"
 )
 
-// answer is an encoded document with the values of its ETag and Content-Length headers, as slices that net/http
-// uses directly and nothing modifies.
+// answer is an encoded document with the values of its ETag and Content-Length headers. The values are slices,
+// because net/http uses them without a copy. Nothing modifies them.
 type answer struct {
 	body         []byte
 	etag, length []string
@@ -87,8 +87,9 @@ func (g *gateway) answer(w http.ResponseWriter, r *http.Request, item *catalog.I
 	return nil
 }
 
-// keep caches an answer with an item, and returns it, or the earlier answer with the same document. So all responses
-// with the document hold the same bytes, however slowly their clients read.
+// keep caches an answer with an item, and returns the answer. If the item already has an answer with the same
+// document, keep returns that one. So all responses with the document hold the same bytes, however slowly their
+// clients read.
 func (g *gateway) keep(item *catalog.Item, kind catalog.Document, a *answer) *answer {
 	if before, ok := item.Document(kind).(*answer); ok && before.etag[0] == a.etag[0] {
 		return before

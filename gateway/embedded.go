@@ -118,8 +118,8 @@ type boundWriter struct {
 }
 
 func (b *boundWriter) Write(p []byte) (int, error) {
-	// It does not fail for the writers of net/http's server. The deadline stays after the last write, because the
-	// server sends the last bytes when the handler has returned.
+	// SetWriteDeadline does not fail for the writers of net/http's server. The deadline stays after the last write,
+	// because the server sends the last bytes when the handler has returned.
 	_ = b.client.SetWriteDeadline(time.Now().Add(b.limit))
 	return b.ResponseWriter.Write(p)
 }
@@ -127,7 +127,8 @@ func (b *boundWriter) Write(p []byte) (int, error) {
 // Unwrap returns the wrapped writer, for http.ResponseController.
 func (b *boundWriter) Unwrap() http.ResponseWriter { return b.ResponseWriter }
 
-// addressOfRepository returns the provider of a repository, whose name consists of the parts of its address.
+// addressOfRepository returns the provider of a repository. The repository's name consists of the parts of the
+// provider's address.
 func addressOfRepository(name string) (provider.Address, error) {
 	parts := strings.Split(name, "/")
 	if len(parts) != 3 {
@@ -136,8 +137,8 @@ func addressOfRepository(name string) (provider.Address, error) {
 	return provider.AddressFromPath(parts[0], parts[1], parts[2])
 }
 
-// moduleOfRepository returns the module of a repository, whose name consists of modules/ and the parts of its address,
-// encoded if they are no valid components of a name.
+// moduleOfRepository returns the module of a repository. The repository's name consists of modules/ and the parts of
+// the module's address. Parts that are not valid components of a name are encoded.
 func moduleOfRepository(name string) (module.Address, error) {
 	parts := strings.Split(name, "/")
 	if len(parts) != 5 || parts[0] != "modules" {

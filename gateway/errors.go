@@ -28,8 +28,8 @@ var (
 	errAbsent    = catalog.ErrAbsent
 )
 
-// StatusOf returns the HTTP status of a document, an archive or a page for err: 400, 404, 451, 500, 502, 503 or 504. A
-// failure of the registry never becomes 404.
+// StatusOf returns the HTTP status with which a request for a document, an archive or a page fails because of err:
+// 400, 404, 451, 500, 502, 503 or 504. A failure of the registry never becomes 404.
 func StatusOf(err error) int {
 	var answer *errcode.ErrorResponse
 	var network net.Error
@@ -55,9 +55,9 @@ func StatusOf(err error) int {
 	return http.StatusBadGateway
 }
 
-// pauseOf returns the time after which a client should retry. limited reports whether err means that a limit on
-// fetches from origins is reached, which then determines the pause. Otherwise the registry or the origin has requested
-// it, or it is a default.
+// pauseOf returns the time after which a client should retry. If limited is true, a limit of the gateway is reached,
+// on fetches from origins or on documents in memory, and the limit determines the pause. Otherwise the registry or the
+// origin has requested the pause, or it is the default.
 func pauseOf(err error) (pause time.Duration, limited bool) {
 	var busy *catalog.BusyError
 	var later *outgoing.LaterError
@@ -74,7 +74,7 @@ func pauseOf(err error) (pause time.Duration, limited bool) {
 
 const (
 	retryAfter    = 5 * time.Second // the default
-	maxRetryAfter = 5 * time.Minute // passed on from a registry or an origin; Terraform would sleep for any time
+	maxRetryAfter = 5 * time.Minute // of a pause that a registry or an origin requests; Terraform would sleep for any time
 )
 
 // RetryAfterOf returns the Retry-After header for err, in seconds.

@@ -43,7 +43,8 @@ type Options struct {
 	// Fetches reports whether a request may cause a fetch from an origin. Other requests see only the versions
 	// in the registry. If nil, every request may cause a fetch.
 	Fetches func(*http.Request) bool
-	// Explain adds a hint, for the log, to an error of the repository of a provider or a module. It may be nil.
+	// Explain adds a hint to an error that comes from the repository of a provider or a module. The hint is for the
+	// log. Explain may be nil.
 	Explain func(subject.Address, error) error
 	// ModuleOrigin returns the URL of the module registry protocol at a module's origin, to which clients are
 	// redirected if the registry lacks a module or a version. The URL is nil if the module does not fall through to
@@ -58,15 +59,16 @@ type Options struct {
 	// Keyless means that the registry protocol also serves providers for which registry.opentofu.org has no key, as
 	// long as no signed version of the provider is stored. OpenTofu installs these.
 	Keyless bool
-	// PublicURL is the gateway's URL for clients, and the base of absolute URLs in documents. If nil, these begin with
-	// https and the Host of a request that came over TLS, and are relative for others.
+	// PublicURL is the gateway's URL for clients, and the base of absolute URLs in documents. If nil, the URLs in the
+	// response to a request over TLS begin with https and the request's Host. The URLs in other responses are then
+	// relative.
 	PublicURL *url.URL
 	// Address is the URL that the gateway assumes for itself if PublicURL is nil. It never appears in documents
 	// about packages.
 	//
 	// The providers under [RegistryPath] have the host name of PublicURL or Address, without the port. Service
-	// discovery announces the path of that URL. There are none without such a URL, or if no provider address can
-	// contain the host name.
+	// discovery announces the path of that URL. There are no such providers without such a URL, or if no provider
+	// address can contain the host name.
 	Address *url.URL
 	// Login says where clients get a token for the gateway. If nil, service discovery does not announce it.
 	Login *Login
@@ -99,7 +101,7 @@ const MirrorPath = "/providers/"
 // limits are the times for which the gateway waits for the registry and for clients.
 type limits struct {
 	metadata        time.Duration // how long a request for a document waits; clients wait only 10 seconds
-	archives.Limits               // Start limits each step before an archive, for which clients wait much longer
+	archives.Limits               // Start limits each step before an archive is sent; clients wait much longer for archives
 }
 
 func defaultLimits() limits {

@@ -81,7 +81,7 @@ func (g *gateway) serveVersion(w http.ResponseWriter, r *http.Request, a provide
 	})
 }
 
-// hashes returns the hashes that clients may record for a package, and trust equally.
+// hashes returns the hashes of a package that clients may record. Clients trust all of them equally.
 func (g *gateway) hashes(p artifact.Package) []provider.Hash {
 	out := []provider.Hash{p.ZipHash()}
 	if h1 := g.H1Of(p); !h1.IsZero() {
@@ -132,7 +132,8 @@ func (g *gateway) serveArchive(w http.ResponseWriter, r *http.Request, address p
 	return err
 }
 
-// sizeOf finds out the size of a package whose version does not state it. begin is true if the caller is about to open it.
+// sizeOf finds out the size of a package whose version does not state it. begin is true if the caller is about to open
+// the package.
 func (g *gateway) sizeOf(ctx context.Context, blob catalog.Blob, p artifact.Package, begin bool) (int64, error) {
 	if size, cached := g.Cache.SizeOf(p.Digest); cached {
 		if begin {

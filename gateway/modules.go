@@ -66,12 +66,13 @@ func (g *gateway) routeModules(r *mux.Router, path string, wrap func(http.Handle
 	r.HandleFunc(path+"{version}/{filename}", wrap(g.guardedModule(g.serveModuleArchive))).Name("archive")
 }
 
-// errAllDenied means that rules without a reason deny all versions of a module. It is absent for clients, which are not
-// redirected to its origin.
+// errAllDenied means that rules without a reason deny all versions of a module. Clients get the same response as for an
+// absent module, but are not redirected to the module's origin.
 var errAllDenied = fmt.Errorf("%w: all versions are denied", errAbsent)
 
 // serveModuleVersions lists the versions of a module. If rules deny all versions, it lists those that a rule with a
-// reason denies, so that a client requests one and gets the reason, or else answers with 404, as for providers.
+// reason denies, so that a client requests one and gets the reason. If there are none, it answers with 404.
+// serveVersions does the same for providers.
 func (g *gateway) serveModuleVersions(w http.ResponseWriter, r *http.Request, a module.Address) error {
 	ctx, cancel := context.WithTimeout(r.Context(), g.limits.metadata)
 	defer cancel()
@@ -91,7 +92,7 @@ func (g *gateway) serveModuleVersions(w http.ResponseWriter, r *http.Request, a 
 	})
 }
 
-// listedVersions returns the versions of a module that clients see.
+// listedVersions returns the versions of a module for its list; see serveModuleVersions.
 func (g *gateway) listedVersions(item *catalog.Item) []provider.Version {
 	if len(item.Versions) > 0 {
 		return item.Versions
@@ -159,8 +160,8 @@ func (g *gateway) moduleZip(ctx context.Context, r *http.Request, a module.Addre
 	return zip, g.Catalog.StoredPackage(context.WithoutCancel(ctx), a, zip), nil
 }
 
-// orOrigin redirects a request to the module's origin, as [Options].ModuleOrigin says, if h fails because the registry
-// lacks the module or the version. If the registry cannot answer, there is no redirect.
+// orOrigin adds a redirect to h: if the registry lacks the module or the version, the client is redirected to the
+// module's origin, which [Options].ModuleOrigin returns. If the registry cannot answer, there is no redirect.
 func (g *gateway) orOrigin(h handler[module.Address]) handler[module.Address] {
 	if g.ModuleOrigin == nil {
 		return h

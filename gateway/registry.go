@@ -22,7 +22,7 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// checksumsDir is the folder of a version's checksum document and signature in paths. It names no platform.
+// checksumsDir is the folder of a version's checksum document and signature in paths. No platform has this name.
 const checksumsDir = "checksums"
 
 // aboutJSON describes a version. The protocol lacks this document, but registry.terraform.io serves it. Dependabot
@@ -56,8 +56,8 @@ type registryVersion struct {
 }
 
 // readVersion reads the version in a request's path, and its evidence. It fails with errUnsigned if the version is not
-// signed, unless OpenTofu installs it without a key, and with [trust.ErrMalformed] if the checksum document cannot be
-// parsed, because clients could fail on it.
+// signed, unless OpenTofu installs it without a key. It fails with [trust.ErrMalformed] if the checksum document cannot
+// be parsed, because clients could fail on such a document.
 func (g *gateway) readVersion(r *http.Request, a provider.Address) (*registryVersion, error) {
 	v, err := versionOf(r)
 	if err != nil {
@@ -254,8 +254,8 @@ func (s *registryVersion) download(platform provider.Platform, link func(base st
 	return out, nil
 }
 
-// askSize sets the size of the package for the given platform if the version does not state it, because the registry
-// does not have the package yet. It logs why it cannot find out the size.
+// askSize sets the size of the package for the given platform if the version does not state it. A version does not
+// state the size of a package that the registry does not have yet. If askSize cannot find out the size, it logs why.
 func (g *gateway) askSize(ctx context.Context, r *http.Request, s *registryVersion, platform provider.Platform) {
 	i := slices.IndexFunc(s.found.Packages, func(p artifact.Package) bool { return p.Platform == platform && p.Size == artifact.UnknownSize })
 	if i < 0 {

@@ -21,8 +21,8 @@ import (
 // so the gateway treats them as absent. See [gateway.checkKeyless] for the only exception.
 var errUnsigned = fmt.Errorf("%w: signed by nobody", errAbsent)
 
-// evidence reads a version and its stored evidence. It fails with errUnsigned if that has no signature, whatever the
-// index says.
+// evidence reads a version and its stored evidence. It fails with errUnsigned if the evidence has no signature,
+// whatever the index says.
 func (g *gateway) evidence(ctx context.Context, view catalog.View, a provider.Address, v provider.Version) (*artifact.Version, *artifact.Evidence, error) {
 	item, err := view.Version(ctx, a, v)
 	if err != nil {
@@ -46,7 +46,8 @@ func (g *gateway) evidence(ctx context.Context, view catalog.View, a provider.Ad
 }
 
 // vouched returns the packages that the checksum document lists with their file name and digest. It omits a package
-// whose file name belongs to another version or platform: nobody signed it for this one, and clients would not notice.
+// whose file name belongs to another version or platform. Nobody signed that package for this version and platform, and
+// clients would not notice.
 func (s *registryVersion) vouched() (out []artifact.Package) {
 	for _, p := range s.found.Packages {
 		if sum, ok := s.sums.Sum(p.Filename); ok && !provider.Misnamed(p.Filename, s.version, p.Platform) && digest.NewDigestFromBytes(digest.SHA256, sum[:]) == p.Digest {

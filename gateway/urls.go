@@ -42,8 +42,8 @@ func (g *gateway) base(w http.ResponseWriter, r *http.Request) (*url.URL, error)
 	return &url.URL{Scheme: "https", Host: strings.ToLower(r.Host), Path: "/"}, nil
 }
 
-// references returns a function that makes a document's references, relative to its path, absolute. If the gateway's
-// URL is unknown, the function returns a reference unchanged.
+// references returns a function that makes a reference in a document absolute. The reference is relative to the
+// document's path. If the gateway's URL is unknown, the function returns the reference unchanged.
 func (g *gateway) references(w http.ResponseWriter, r *http.Request) (func(ref string) string, error) {
 	base, err := g.base(w, r)
 	if err != nil {
@@ -56,8 +56,8 @@ func (g *gateway) references(w http.ResponseWriter, r *http.Request) (func(ref s
 	return func(ref string) string { return document.ResolveReference(&url.URL{Path: ref}).String() }, nil
 }
 
-// inPlatform reports whether the path is that of a file in a platform's folder. In the path of a download document,
-// the folder's name is an operating system, which has no underscore.
+// inPlatform reports whether the path leads to a file in a platform's folder, such as linux_amd64. In the path of a
+// download document, the folder's name is an operating system alone, which has no underscore.
 func inPlatform(r *http.Request, _ *mux.RouteMatch) bool {
 	return strings.Contains(path.Base(path.Dir(r.URL.Path)), "_")
 }

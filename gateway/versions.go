@@ -155,8 +155,9 @@ func listDenied(denials []catalog.Denial) (out []*listedVersionJSON) {
 	return out
 }
 
-// listVersions lists the versions in an item that clients install. It reads only versions that the summary does not
-// describe, or all if no version is signed according to it, because clients would treat the provider as absent.
+// listVersions lists the versions in an item that clients install. It reads only the versions that the summary does not
+// describe. If no version is signed according to the summary, it reads all, because clients treat a provider without
+// listed versions as absent.
 func (g *gateway) listVersions(ctx context.Context, view catalog.View, item *catalog.Item, fromCache bool) ([]*listedVersionJSON, error) {
 	summary := view.Summary(ctx, item)
 	out, err := g.listSigned(ctx, view, item, summary, fromCache)
@@ -257,7 +258,7 @@ func listed(v provider.Version, known []string, platforms []provider.Platform) *
 var protocolVersion = regexp.MustCompile(`^[0-9]{1,6}(\.[0-9]{1,6}){0,2}$`)
 
 // protocols returns the valid plugin protocol versions, and never nil. Clients would refuse the whole response because
-// of one that is invalid.
+// of one invalid version.
 func protocols(all []string) []string {
 	return slices.DeleteFunc(append([]string{}, all...), func(p string) bool { return !protocolVersion.MatchString(p) })
 }

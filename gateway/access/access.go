@@ -75,7 +75,7 @@ type Control struct {
 	// equal compares secrets. It is subtle.ConstantTimeCompare, except in tests that count comparisons.
 	equal   func(a, b []byte) int
 	n       *telemetry.AccessCounters
-	refused telemetry.Throttle // of warnings about refused links
+	refused telemetry.Throttle // limits the warnings about refused links
 }
 
 // New returns a control for the given tokens and issuers.
@@ -225,8 +225,8 @@ func LogAttrs(ctx context.Context) []slog.Attr {
 	return out
 }
 
-// Challenge is the WWW-Authenticate header that makes a browser prompt for a user name, which does not matter, and a
-// password, which must be a token.
+// Challenge is the WWW-Authenticate header that makes a browser prompt for a user name and a password. The user name
+// does not matter, and the password must be a token.
 const Challenge = `Basic realm="ocibridge", charset="UTF-8"`
 
 // everybody is the client of every request if access is not controlled. It may read everything.

@@ -39,8 +39,8 @@ const (
 	size     = signed + sha256.Size
 )
 
-// Lifetime is the maximum lifetime of a capability. Its expiry is rounded down to a full minute, so that requests within
-// one minute get the same.
+// Lifetime is the maximum lifetime of a capability. Its expiry is rounded down to a full minute, so that requests
+// within one minute get the same capability.
 const Lifetime = 15 * time.Minute
 
 // encoding is strict, so that exactly one text decodes to each capability.
@@ -220,7 +220,8 @@ type ring struct {
 	ids [][][]byte // ids[k][g] is the ID of grant g with key k
 }
 
-// grantID returns the ID of a grant in capabilities of the key. Without the key, it reveals nothing about the grant.
+// grantID returns the ID of a grant in the capabilities that the key signs. Without the key, the ID reveals nothing
+// about the grant.
 func grantID(key []byte, g *grant) []byte {
 	return mac(key, []byte("grant\x00"), []byte(g.kind), []byte{0}, []byte(g.name), []byte{0}, g.binding[:])[:idSize]
 }

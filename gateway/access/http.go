@@ -49,7 +49,8 @@ func (c *Control) Handler(next http.Handler) http.Handler {
 }
 
 // Guard passes a request to next if the request's token or capability covers the requested provider or module. It
-// rejects all other requests. If address, which returns what is requested, fails, a request with a valid token gets 404.
+// rejects all other requests. address returns the requested provider or module. If address fails, a request with a
+// valid token gets 404.
 func Guard[A subject.Address](c *Control, address func(*http.Request) (A, error), next http.Handler) http.Handler {
 	return c.guard(func(r *http.Request) (subject.Address, error) { return address(r) }, next)
 }
@@ -115,8 +116,8 @@ func (c *Control) identify(w http.ResponseWriter, r *http.Request) *Client {
 	return client
 }
 
-// keepPrivate sets the Cache-Control header of every response to Private, and again just before the response is sent,
-// because http.ServeContent removes it from errors.
+// keepPrivate sets the Cache-Control header of a response to Private. It sets the header again just before the response
+// is sent, because http.ServeContent removes it from errors.
 func keepPrivate(w http.ResponseWriter) http.ResponseWriter {
 	h := w.Header()
 	h.Set("Cache-Control", Private)

@@ -38,7 +38,8 @@ const (
 	maxReason  = 500 // the maximum length in bytes of an error about an issuer in the log, and of its hint
 )
 
-// keySource caches the keys of an issuer, from when a token first needs them. Concurrent requests share one fetch.
+// keySource fetches the keys of an issuer when a token first needs them, and caches them. Concurrent requests share one
+// fetch.
 type keySource struct {
 	issuer string
 	client *http.Client

@@ -20,8 +20,8 @@ var algorithms = []jose.SignatureAlgorithm{
 	jose.ES256, jose.ES384, jose.ES512, jose.EdDSA,
 }
 
-// tokenTypes are the allowed values of a token's typ header, if it has one: those of the ID tokens of CI issuers, and of
-// access tokens. Other types, such as logout+jwt and dpop+jwt, grant no access.
+// tokenTypes are the allowed values of a token's typ header: jwt of the ID tokens of CI issuers, and at+jwt of access
+// tokens. A token without the header is allowed, too. Other types, such as logout+jwt and dpop+jwt, grant no access.
 var tokenTypes = []string{"jwt", "at+jwt"}
 
 // claimNames are the claims that this package reads by name.

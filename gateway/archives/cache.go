@@ -74,7 +74,7 @@ type work struct {
 	hashing sync.Mutex     // held while an h1 hash is computed
 }
 
-// space is how much of the folder's bound is used.
+// space is how much of the folder's maximum size is used.
 type space struct {
 	room      sync.Mutex   // held while the folder is counted, and while archives are removed
 	counted   time.Time    // the time of the last count; zero if other processes have reserved room since; guarded by room
@@ -108,7 +108,7 @@ type blob struct {
 func (a Archive) blob() blob { return blob{a.Package.Digest.Encoded(), a.Package.Size, a.Source} }
 
 const (
-	rehashAfter = 24 * time.Hour // when an archive is hashed again
+	rehashAfter = 24 * time.Hour // the time after which an archive is hashed again
 	orphanAfter = time.Minute    // the age at which a meta file without an archive is removed
 	// recountAfter is how long changes by people, and evictions by other processes, can go
 	// unnoticed while there is room in the folder.
@@ -148,8 +148,8 @@ func OpenCache(dir string, maxSize int64, o CacheOptions) (*Cache, error) {
 	return c, nil
 }
 
-// tidy counts the archives, and evicts some if the size limit is lower than before, unless another
-// process holds the lock: then the first fetch does so. It sets the default limit if there is none.
+// tidy counts the archives, and sets the default limit if there is none. It evicts archives if they
+// exceed the limit. If another process holds the lock, the first fetch evicts them instead.
 func (c *Cache) tidy() error {
 	c.room.Lock()
 	defer c.room.Unlock()
@@ -209,8 +209,8 @@ func (c *Cache) temporary() string { return filepath.Join(c.dir, "tmp") }
 
 func (c *Cache) path(hex string) string { return filepath.Join(c.dir, "sha256", hex[:2], hex) }
 
-// SizeOf returns the size of the archive with the given digest, if it is in the folder. It may be
-// unverified. A nil cache has no archives.
+// SizeOf returns the size of the archive with the given digest, if it is in the folder. The archive
+// may be unverified. A nil cache has no archives.
 func (c *Cache) SizeOf(d digest.Digest) (int64, bool) {
 	if c == nil || d.Validate() != nil || d.Algorithm() != digest.SHA256 {
 		return 0, false
@@ -305,7 +305,7 @@ func (c *Cache) discard(hex string, info fs.FileInfo) {
 	}
 }
 
-// has reports whether an archive is in the folder or is being fetched. It does not read it.
+// has reports whether an archive is in the folder or is being fetched. It does not read the archive.
 func (c *Cache) has(b blob) bool {
 	c.mu.Lock()
 	s := c.shared[b]

@@ -36,7 +36,7 @@ func (c *Cache) open(ctx context.Context, a Archive, l Limits) (_ *reader, err e
 	if s == nil {
 		return nil, errBypass
 	}
-	hit := joined && s.State().Verified // before the wait; an archive that is verified only then is not a hit
+	hit := joined && s.State().Verified // read before the wait: an archive that is verified during the wait is not a hit
 	if err := s.Begun(ctx); err != nil {
 		file.Close()
 		return nil, err
@@ -53,8 +53,9 @@ func (c *Cache) open(ctx context.Context, a Archive, l Limits) (_ *reader, err e
 	return &reader{Reader: file, ctx: ctx, cache: c, s: s, hit: hit, archive: a, limits: l}, nil
 }
 
-// acquire opens an archive that is already in use (joined), or starts to load or fetch it. It does
-// so again if the file in use has changed since it was verified. It returns nil if the cache is closed.
+// acquire opens an archive that is already in use (joined), or starts to load or fetch it. If the file
+// in use has changed since it was verified, acquire loads or fetches the archive again. It returns nil
+// if the cache is closed.
 func (c *Cache) acquire(request context.Context, a Archive, l Limits) (_ *shared, _ *fill.Reader, joined bool) {
 	for {
 		s, file, joined := c.joinOrBegin(request, a, l)
@@ -164,7 +165,7 @@ func (c *Cache) copy(ctx context.Context, s *shared, in *stream) error {
 }
 
 // prepare makes room for a fetch, and creates its temporary file. The caller calls end after the
-// fetch, which removes the file unless [Cache.commit] has renamed it. Every error wraps errBypass.
+// fetch. end removes the file, unless [Cache.commit] has renamed it. Every error wraps errBypass.
 func (c *Cache) prepare(ctx context.Context, s *shared) (end func(), err error) {
 	select {
 	case c.fetches <- struct{}{}:

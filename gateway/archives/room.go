@@ -247,7 +247,7 @@ func (c *Cache) create(size int64) (*os.File, error) {
 }
 
 // commit renames a fetched file to its final name. After a crash, some file systems leave only a
-// part of the file, which the cache notices when it hashes it. On Windows, a file that another
+// part of the file. The cache notices this when it hashes the file. On Windows, a file that another
 // process reads cannot be replaced, and stays.
 func (c *Cache) commit(f *os.File, hex string) error {
 	if err := f.Sync(); err != nil {

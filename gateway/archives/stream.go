@@ -177,8 +177,8 @@ func (c *connection) close() {
 	c.cancel()
 }
 
-// reader reads an archive in use for one response. If the folder fails during a fetch, it continues
-// with a stream from the registry.
+// reader reads an archive in use for one response. If the folder fails during a fetch, the reader
+// continues with a stream from the registry.
 type reader struct {
 	*fill.Reader
 	ctx     context.Context // the context of the client's request
@@ -219,8 +219,8 @@ func (r *reader) Seek(offset int64, whence int) (int64, error) {
 	return r.Reader.Seek(offset, whence)
 }
 
-// fallBack makes the reader continue at its offset with a stream from the registry. The stream's
-// hash needs all bytes before the offset, which come from the file as far as it has them.
+// fallBack makes the reader continue at its offset with a stream from the registry. The stream's hash
+// needs all bytes before the offset. It gets them from the file, as far as the file has them.
 func (r *reader) fallBack() error {
 	offset, err := r.Seek(0, io.SeekCurrent)
 	if err != nil {

@@ -70,7 +70,7 @@ var (
 // Account describes how the gateway accesses a provider's repository. If the registry is down for
 // one repository, it counts as down for all whose accounts have the same name.
 type Account struct {
-	// Repository is the name of the repository. Answers on disk about another one are ignored.
+	// Repository is the name of the repository. Answers on disk about another repository are ignored.
 	Repository string
 	// Name is the same for all repositories of a registry that are read with the same credential.
 	Name string
@@ -100,15 +100,16 @@ func FindDeny(rules []Deny, a subject.Address, v provider.Version) (rule Deny, o
 	return rule, ok
 }
 
-// Denial says which versions of a provider a rule denies, and why.
+// Denial says which versions of a provider or module a rule denies, and why.
 type Denial struct {
 	Versions []provider.Version // oldest first, never empty
 	Reason   string             // never ""
 }
 
-// Denials returns the denials that clients of a listed provider or module learn about, in the order
-// of the rules that have a reason. A version is in at most one denial. Beside the versions in i.All,
-// it returns a version that a rule names exactly for this provider, because it may have been removed.
+// Denials returns the denials that clients of a listed provider or module learn about, in the order of
+// the rules that have a reason. A version is in at most one denial. A rule may name one version of one
+// provider or module. Denials returns that version even if it is not in i.All, because it may have
+// been removed.
 func (c *Catalog) Denials(i *Item) (out []Denial) {
 	named := map[provider.Version]bool{}
 	for _, d := range c.opts.Deny {
@@ -394,7 +395,7 @@ func (v View) Warm(path string, now time.Time) (*Item, bool) {
 		return nil, false
 	}
 	if a.Value.Document(MirrorDocument) != nil {
-		v.c.opts.Counters.Hits.Add(1) // without a document, the caller gets the item again from a method that counts
+		v.c.opts.Counters.Hits.Add(1) // if there is no document, the caller uses another method, which counts the hit
 	}
 	return a.Value, true
 }

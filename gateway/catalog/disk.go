@@ -83,7 +83,7 @@ func openDisk(dir string, limit int64, account func(subject.Address) Account, lo
 }
 
 // folder returns the path of the folder for a provider or module. It depends on the repository, so
-// that answers about another one are not found.
+// that answers about another repository are not found.
 func (d *disk) folder(of subject.Address) string {
 	name := pathOf(of)
 	if repository := d.account(of).Repository; repository != "" {
@@ -193,9 +193,9 @@ func (d *disk) sweep(ctx context.Context) {
 	}
 }
 
-// clean counts the bytes on disk. If they exceed the maximum size, it removes the least recently
-// used files. It keeps no list of the files in memory, because there may be many, but adds up their
-// sizes by the hour of their last use.
+// clean counts the bytes on disk. If they exceed the maximum size, it removes the least recently used
+// files. There may be many files, so it keeps no list of them in memory. It adds up their sizes by
+// the hour of their last use.
 func (d *disk) clean(ctx context.Context) {
 	total, byHour := int64(0), map[int64]int64{}
 	d.walk(ctx, func(_ string, size, hour int64) {

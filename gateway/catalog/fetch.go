@@ -51,9 +51,9 @@ func (c *Catalog) ask(ctx context.Context, q question, last *answer) (answer, er
 	return a, nil
 }
 
-// fetch asks the registry. It records a failure of the registry in up. Any other error is part of
-// the answer: [ErrAbsent], [ErrNotServed], or the reason why the version is refused. fetch always
-// returns an item, which is that of the last answer if nothing has changed.
+// fetch asks the registry. It records a failure of the registry in up. Any other error is part of the
+// answer: [ErrAbsent], [ErrNotServed], or the reason why the version is refused. fetch always returns an
+// item. If nothing has changed, it is the item of the last answer.
 func (c *Catalog) fetch(ctx context.Context, up *upstream) (*Item, error) {
 	item := newItem(up.question)
 	var err error
@@ -130,9 +130,9 @@ func (c *Catalog) list(item *Item, tags tagList) {
 // errUnchanged means that a list of tags still has the given ETag.
 var errUnchanged = errors.New("not modified")
 
-// listTags returns the versions in a repository, and the list's ETag. The error wraps [ErrAbsent]
-// if the registry has no versions, and is errUnchanged if the list still has the given ETag, unless
-// that is "". Any other error means that the registry failed.
+// listTags returns the versions in a repository, and the list's ETag. The error wraps [ErrAbsent] if the
+// registry has no versions. If etag is not "", and the list still has that ETag, the error is
+// errUnchanged. Any other error means that the registry failed.
 func listTags(ctx context.Context, store Store, of subject.Address, etag string) (tagList, error) {
 	cond := &condition{ifNoneMatch: etag}
 	counted := &pageCounter{TagLister: store, cond: cond}
@@ -161,9 +161,9 @@ func listTags(ctx context.Context, store Store, of subject.Address, etag string)
 	return out, nil
 }
 
-// pageUnit is a common divisor of all registries' page sizes, such as 10, 50, 100 and 1000 tags. A
-// list whose length is a multiple of it may fill its last page. The ETag of a full page does not
-// show whether it is still the last one.
+// pageUnit is a common divisor of all registries' page sizes, such as 10, 50, 100 and 1000 tags. A list
+// whose length is a multiple of it may fill its last page. The ETag of a full page does not show whether
+// that page is still the last one.
 const pageUnit = 5
 
 // errNoTags means that a response contains no list of tags, not even an empty list.
@@ -245,8 +245,8 @@ func (c *Catalog) check(ctx context.Context, up *upstream, item *Item) error {
 	return nil
 }
 
-// readVersion reads a version from the registry. Its error is part of the answer, or the failure
-// that it has recorded in up.
+// readVersion reads a version from the registry. If the registry fails, readVersion records the failure
+// in up, and returns it. Any other error is part of the answer.
 func (c *Catalog) readVersion(ctx context.Context, up *upstream, tag ociaddr.Tag) (*artifact.Version, error) {
 	found, err := artifact.ReadTagged(ctx, up, up.subject, up.version, tag)
 	if errors.Is(err, errdef.ErrNotFound) && up.failure == nil {
@@ -292,8 +292,8 @@ type refusal struct {
 
 func (r *refusal) Unwrap() error { return r.error }
 
-// indexOf returns the digest of an answer's index if the decision about it is final, or else "". It
-// is not final if the version may be accepted later, or if missing manifests may still arrive.
+// indexOf returns the digest of an answer's index if the decision about it is final, or else "". The
+// decision is not final if the version may be accepted later, or if missing manifests may still arrive.
 func indexOf(a *answer) digest.Digest {
 	switch {
 	case a == nil, a.Err == nil && len(a.Value.Found.Missing) > 0:

@@ -143,9 +143,9 @@ func (c *Catalog) mayMeanAbsent(account Account, err error) bool {
 	return account.DeniedMeansAbsent && c.opts.FreshToken != nil && saysDenied(err)
 }
 
-// deniedIsAbsent reports whether a denial means that the repository is absent. It does if the
-// registry denies access to absent repositories, and lists another repository for a new token of
-// the same credential, which is therefore still valid.
+// deniedIsAbsent reports whether a denial means that the repository is absent. The registry must be
+// one that denies access to absent repositories. It must also list the tags of another repository for
+// a new token of the same credential, which shows that the credential is still valid.
 func (c *Catalog) deniedIsAbsent(ctx context.Context, account Account, of subject.Address, err error) bool {
 	if !c.mayMeanAbsent(account, err) {
 		return false

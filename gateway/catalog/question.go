@@ -102,7 +102,7 @@ func (q question) name() string {
 }
 
 // prefix returns the prefix of the registry's answers if there is also an origin. The answers of the
-// union, which are requested more often, have none.
+// union have no prefix, because they are requested more often.
 func (c *Catalog) prefix(union bool) string {
 	if union || c.opts.Origin == nil {
 		return ""

@@ -31,8 +31,9 @@ func (q question) recordName() string {
 	return ""
 }
 
-// save writes an answer of the registry to disk, unless a later answer differs, whose own fetch
-// saves it. It writes an unchanged answer again only when the time in its record is outdated.
+// save writes an answer of the registry to disk, unless a later answer differs. The fetch of the
+// later answer then saves that answer. It writes an unchanged answer again only when the time in
+// its record is outdated.
 func (c *Catalog) save(up *upstream, item *Item, err error, latest *answer) {
 	if latest == nil || latest.Value != item || latest.Err != err {
 		return
@@ -96,7 +97,7 @@ func (c *Catalog) isSaved(last *answer) bool {
 }
 
 // write writes the content that this fetch has read, and then the record that names it. It returns
-// errNotSaved if other content of the record, from another fetch, is not yet on disk.
+// errNotSaved if the record also names content from another fetch that is not yet on disk.
 func (c *Catalog) write(up *upstream, item *Item, at time.Time) error {
 	for dgst, data := range up.read {
 		if file, ok := contentName(dgst); ok {

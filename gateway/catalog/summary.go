@@ -26,10 +26,10 @@ const (
 // summary in the repository's state, and can be wrong. Therefore they may decide only how a
 // version is listed.
 //
-// The result lacks the versions whose answers are in memory, because these are more reliable, and
-// those that the summary lacks. In the view of the union, each description has the platforms of the
-// registry and of the origin, and versions that the origin may describe better are left out.
-// Without a usable summary, the result is empty.
+// The result lacks versions whose answers are in memory, because those answers are more reliable.
+// It also lacks versions that are not in the summary. In the view of the union, each description
+// has the platforms of the registry and of the origin, and versions that the origin may describe
+// better are left out. Without a usable summary, the result is empty.
 func (v View) Summary(ctx context.Context, list *Item) artifact.Summary {
 	unread := v.unread(list)
 	if len(unread) < minSummarized {
@@ -83,8 +83,9 @@ func withOffer(stored artifact.VersionSummary, offer Offer) (artifact.VersionSum
 	return stored, true
 }
 
-// fetchSummary reads the summary in a repository's state. The answer is [ErrAbsent] if there is no
-// state, or if the registry refuses to show it, and another error if it is invalid.
+// fetchSummary reads the summary in a repository's state. The error of the answer is [ErrAbsent] if
+// there is no state, or if the registry refuses to show the state. It is another error if the
+// summary is invalid.
 func (c *Catalog) fetchSummary(ctx context.Context, up *upstream, item *Item) (*Item, error) {
 	if before := up.before; before != nil && before.Err == nil {
 		same, err := resolvesTo(ctx, up.store, ociaddr.StateTag, before.Value.state.Digest)

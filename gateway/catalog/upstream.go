@@ -26,8 +26,8 @@ import (
 )
 
 // upstream reads from the repository of a provider or module during one fetch. It reads content by
-// digest from the cache first. It records a failure of the registry, which the error of package
-// artifact may hide.
+// digest from the cache first. It records a failure of the registry, because errors of package
+// artifact may hide the failure.
 type upstream struct {
 	c *Catalog
 	question
@@ -55,8 +55,8 @@ func (u *upstream) fail(err error) error {
 	return err
 }
 
-// failed records a failed request, unless package artifact has cancelled it. It cancels the
-// remaining requests for a version that it refuses.
+// failed records a failed request, unless package artifact has cancelled it. When package artifact
+// refuses a version, it cancels the remaining requests for that version.
 func (u *upstream) failed(ctx context.Context, err error) {
 	cause := context.Cause(ctx)
 	if cause == nil || errors.Is(cause, context.Canceled) || errors.Is(cause, context.DeadlineExceeded) {
@@ -157,9 +157,9 @@ func (u *upstream) note(d digest.Digest) {
 	}
 }
 
-// maxRead is the maximum size in bytes of the content that is read from the registry for one
-// answer: an index, the manifest of its evidence, and the four parts of the evidence, if each takes
-// [artifact.MaxManifestBytes], or thousands of platform manifests of the usual size.
+// maxRead is the maximum size in bytes of the content that is read from the registry for one answer.
+// It is enough for an index, the manifest of its evidence and the four parts of the evidence, each
+// of [artifact.MaxManifestBytes], or for thousands of platform manifests of the usual size.
 const maxRead = 6 * artifact.MaxManifestBytes
 
 // remember stores content whose digest was verified. It returns an error that wraps

@@ -29,8 +29,8 @@ const (
 	maxListed = 20_000 // the maximum number of providers and modules in a list; the rest is dropped
 )
 
-// directory knows the names of providers and modules: from the configuration, from the requests of clients and, if the
-// registry has a catalog, from that.
+// directory knows the names of providers and modules. They come from the configuration, from the requests of clients
+// and, if the registry has a catalog, from the catalog.
 type directory struct {
 	configured []entry
 	catalog    *catalog.Catalog

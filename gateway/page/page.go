@@ -65,8 +65,8 @@ type Options struct {
 	// client may see where the providers are stored. modules are the sorted hosts of the known modules that the client
 	// may read. If Setup is nil, the page shows no configuration.
 	Setup func(gateway string, private bool, modules []svchost.Hostname) Setup
-	// ModuleHost returns the host block with which clients ask the gateway at a URL for the modules of a host, or "" for
-	// none. It may be nil.
+	// ModuleHost returns the host block with which clients ask the gateway at a URL for the modules of a host, or "" if
+	// there is no such block. It may be nil.
 	ModuleHost func(gateway string, host svchost.Hostname) string
 	// Reference returns the OCI reference of a version, without a scheme, or "" if clients of the gateway at a URL cannot
 	// read it from a registry. It may be nil.
@@ -157,7 +157,7 @@ func (p *page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.routes.ServeHTTP(w, r)
 }
 
-// known returns the subject of a request. If there is no valid token, it answers the request and returns nil.
+// known returns the client of a request. If there is no valid token, it answers the request and returns nil.
 func (p *page) known(w http.ResponseWriter, r *http.Request) *access.Client {
 	who, err := p.Access.Person(r)
 	if err != nil {
@@ -175,8 +175,8 @@ func (p *page) signIn(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// withoutSlash redirects the path of a provider or module to the same path without the slash at its end, with which the
-// page's relative links would be wrong.
+// withoutSlash handles the path of a provider or module that ends in a slash. It redirects to the path without the
+// slash, because the page's relative links would be wrong with it.
 func withoutSlash(w http.ResponseWriter, r *http.Request) {
 	path := strings.TrimSuffix(r.URL.EscapedPath(), "/")
 	w.Header().Set("Location", "../"+path[strings.LastIndexByte(path, '/')+1:])

@@ -139,7 +139,7 @@ type messageView struct {
 	Address, Version string
 	Origin           string // the host from which the gateway fetches missing versions, or to which it redirects clients, or ""
 	Reason           string // why the configuration denies the version, or ""
-	Who              string // the name of the subject
+	Who              string // the name of the client
 	Again            int    // seconds until a retry may succeed; 0 if the error is not temporary
 	RequestID        string
 }
@@ -196,14 +196,14 @@ func (p *page) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	p.say(w, r, messageView{Kind: "no token", Status: http.StatusUnauthorized})
 }
 
-// forbid answers a request for a provider or module that the subject may not read, whether or not it exists.
+// forbid answers a request for a provider or module that the client may not read, whether or not it exists.
 func (p *page) forbid(w http.ResponseWriter, r *http.Request, who *access.Client, e entry) {
 	p.Access.Refused(nil)
 	p.say(w, r, messageView{Kind: "not allowed", Status: http.StatusForbidden, What: e.What(), Address: e.String(), Who: who.Name()})
 }
 
 // fail answers a request for a provider or module that cannot be shown. If version is not "", the request is for that
-// version. The page shows nothing of err but the reason of a rule that denies the version.
+// version. The page does not show err, apart from the reason of a rule that denies the version.
 func (p *page) fail(w http.ResponseWriter, r *http.Request, e entry, version string, err error) {
 	m := messageView{Kind: kindOf(err, version), Status: gateway.StatusOf(err), What: e.What(), Address: e.String(), Version: version, Reason: reasonOf(err)}
 	if p.reachesOrigin(r, e, m.Status) {

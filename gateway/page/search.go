@@ -84,8 +84,8 @@ type searchView struct {
 	Pages    pager
 }
 
-// search redirects to the page of a provider or module if the query is its address, or else lists those whose address
-// contains all words of the query.
+// search redirects to the page of a provider or module if the query is its address. Otherwise it lists the providers
+// and modules whose addresses contain all words of the query.
 func (p *page) search(w http.ResponseWriter, r *http.Request) {
 	who := p.known(w, r)
 	if who == nil {

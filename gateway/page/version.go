@@ -199,8 +199,8 @@ func requirement(a provider.Address, v provider.Version) string {
 // sourceView is a source address as users of a client write it.
 type sourceView struct{ Title, Address string }
 
-// sources returns a source address in the words of each client, whose users leave out its default host. full is the whole
-// address, and short is the address without the host.
+// sources returns a source address as users of each client write it. They leave out the client's default host. full is
+// the whole address, and short is the address without the host.
 func sources(hostname, short, full string) []sourceView {
 	switch hostname {
 	case "registry.opentofu.org":

@@ -48,7 +48,8 @@ type versionsView struct {
 	Pulls     bool // missing versions are fetched from the origin
 }
 
-// choice is the version that a page shows: that in the path, or else the newest one. It is zero if there is none.
+// choice is the version that a page shows: the version in the path, or else the newest version. It is zero if there are
+// no versions.
 type choice struct {
 	version provider.Version
 	text    string // the version as users write it

@@ -160,8 +160,8 @@ func (c *Checker) decide(ctx context.Context, store artifact.Fetcher, a provider
 		return refuse(fmt.Errorf("%s %s: %w by a pinned key", a, v, trust.ErrUnsigned)), nil
 	}
 	// A platform that the signed document does not list is omitted. A package that differs from the signed one
-	// means an attack or damage, so the whole version is refused: a client whose platform is missing may look
-	// for it elsewhere.
+	// means an attack or damage, so the whole version is refused. If only its platform were omitted, clients
+	// might look for the platform elsewhere.
 	for _, r := range verified.Refused {
 		if !errors.Is(r.Err, trust.ErrNotListed) {
 			return refuse(fmt.Errorf("%s %s: %w", a, v, r.Err)), nil
