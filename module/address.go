@@ -1,5 +1,5 @@
-// Package module defines the addresses of modules, and the patterns that select them. The
-// versions of modules are those of package provider.
+// Package module defines the addresses of modules, and the patterns that select them. Versions of modules have
+// the type [provider.Version].
 //
 // Other programs may import this package. Until version 1.0, a change that breaks them needs a new minor version.
 //

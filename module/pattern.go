@@ -65,7 +65,7 @@ func invalidPattern(s string, err error) error {
 }
 
 // Matches reports whether the pattern matches the address, without regard to case: registries serve Azure/naming also
-// as azure/naming, so a rule for one spelling must hold for every other. [subject.Exactly] distinguishes capitals.
+// as azure/naming, so a rule for one spelling must hold for every other. [subject.Exactly] is case-sensitive.
 func (p Pattern) Matches(a Address) bool {
 	return (p.host == wildcard || p.host == a.host) &&
 		(p.namespace == wildcard || strings.EqualFold(p.namespace, a.namespace)) &&

@@ -126,8 +126,8 @@ func (r *Registry) servicesFor(host svchost.Hostname) *disco.Disco {
 	return r.services
 }
 
-// endpoint returns the base URL of a provider's registry, and a function that adds the
-// credentials for the provider's own host to each request, even if the base URL is on another.
+// endpoint returns the base URL of a provider's registry, and a function that adds the credentials
+// for the provider's own host to each request, even if the base URL is on another host.
 func (r *Registry) endpoint(ctx context.Context, a provider.Address) (*url.URL, func(*http.Request), error) {
 	ctx, cancel := context.WithTimeout(ctx, metadataTimeout)
 	defer cancel()
@@ -162,9 +162,9 @@ func (r *Registry) endpoint(ctx context.Context, a provider.Address) (*url.URL, 
 	}, nil
 }
 
-// Modules returns the base URL of the module registry protocol at a host. The URL is https. The
-// error wraps [ErrNoModules] if the host's discovery document has no module registry. A host
-// without a discovery document is another error, because a proxy's 404 looks the same.
+// Modules returns the base URL of the module registry protocol at a host. The URL is https. The error
+// wraps [ErrNoModules] if the host's discovery document has no module registry. If the host has no
+// discovery document, the error does not wrap it, because a proxy's 404 looks the same.
 func (r *Registry) Modules(ctx context.Context, host svchost.Hostname) (*url.URL, error) {
 	ctx, cancel := context.WithTimeout(ctx, metadataTimeout)
 	defer cancel()
@@ -182,8 +182,9 @@ func (r *Registry) Modules(ctx context.Context, host svchost.Hostname) (*url.URL
 	return base, nil
 }
 
-// isWithoutService reports whether a host's discovery document lacks a service. If there is no
-// discovery document, the error of package disco does not name the host.
+// isWithoutService reports whether a host's discovery document lacks a service. Package disco returns
+// an error of the same type if there is no discovery document. Only its text differs: it does not
+// name the host.
 func isWithoutService(err error) bool {
 	none, ok := errors.AsType[*disco.ErrServiceNotProvided](err)
 	return ok && !strings.HasPrefix(none.Error(), "host does not ")
@@ -211,11 +212,10 @@ func (r *Registry) explain(err error, a provider.Address, notFound error) error 
 		fmt.Sprintf("log in with terraform login or tofu login %[1]s, or set TF_TOKEN_%[2]s", a.Hostname(), tokenVariable(a.Hostname())))
 }
 
-// explainStatus adds a hint to an error that wraps a *statusError. For status 404, the
-// result wraps notFound, and the parameter absent is the hint. If the server refuses the
-// credentials, the result wraps [ErrUnauthorized], and the parameter login is the hint.
-// Other errors are returned unchanged. Status 410 is no proof that the version is absent, because
-// clients take only 404 for one.
+// explainStatus adds a hint to an error that wraps a *statusError. For status 404, the result wraps
+// notFound, and the parameter absent is the hint. If the server refuses the credentials, the result
+// wraps [ErrUnauthorized], and the parameter login is the hint. Other errors are returned unchanged.
+// Status 410 does not mean that the version is absent, because for clients only 404 does.
 func explainStatus(err error, server string, notFound error, absent, login string) error {
 	var status *statusError
 	switch {

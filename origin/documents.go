@@ -115,8 +115,8 @@ type packageMeta struct {
 // ofRelease matches the paths of release files on GitHub, Gitea and Forgejo.
 var ofRelease = regexp.MustCompile(`^(/[^/]+/[^/]+)/releases/download/[^/]+/[^/]+$`)
 
-// about returns the source and the publication time in a document. If there is no source, it is
-// the repository whose release has the package.
+// about returns the source and the publication time in a document. If the document states no source,
+// the source is the repository whose release has the package.
 func (m *packageMeta) about() provider.About {
 	out := provider.About{Source: textOf(m.Source), PublishedAt: textOf(m.PublishedAt)}.Normal()
 	if path := ofRelease.FindStringSubmatch(m.download.EscapedPath()); out.Source == "" && path != nil {

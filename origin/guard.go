@@ -37,12 +37,12 @@ type Guard struct {
 	lenient  bool     // see [NewLenientGuard]
 	asked    sync.Map // the hosts of providers and mirrors that the user of a lenient guard requested
 	proxies  sync.Map // the "host:port" of proxies in the environment
-	services sync.Map // from the host of a named host's discovery document to the "host:port" of its services
+	services sync.Map // the "host:port" of the services in a named host's discovery document, by that host
 }
 
-// NewGuard returns a guard. A host and port for which named returns true may have any address. So
-// may the port that such a host's own discovery document gives for its services. named gets the
-// host as in a URL, without brackets.
+// NewGuard returns a guard. If named returns true for a host and port, they may have any address.
+// The discovery document of that host may give another port of the host for its services. That
+// port may have any address, too. named gets the host as in a URL, without brackets.
 func NewGuard(named func(host, port string) bool) *Guard { return &Guard{named: named} }
 
 // Transport returns a copy of base that is restricted by the guard.
@@ -138,7 +138,8 @@ func private(host, port, why string) error {
 }
 
 // addService allows the port that a named host's own discovery document gives for its services. It
-// replaces the port from the previous document. Services on another host allow no port.
+// replaces the port from the previous document. If the services are on another host, addService
+// allows no port.
 func (g *Guard) addService(host, base *url.URL) {
 	if !g.named(host.Hostname(), portOf(host)) {
 		return
@@ -290,8 +291,8 @@ func (g *Guard) isNamed(host, port string) bool {
 	return asked || isLocal(host)
 }
 
-// recordAsked makes a lenient guard allow any address for a host, because the user requests its
-// providers, or it is the user's mirror.
+// recordAsked makes a lenient guard allow any address for a host, because the user requests the
+// host's providers, or because the host is the user's mirror.
 func (g *Guard) recordAsked(host string) {
 	if g != nil && g.lenient {
 		g.asked.Store(canonical(host), true)

@@ -38,7 +38,8 @@ type client struct {
 }
 
 // newHTTPClient returns a client for requests to origins. It drops the credentials of a request
-// that is redirected to another host or scheme. net/http would send them to subdomains.
+// that is redirected to another host or scheme. net/http alone would still send them to
+// subdomains.
 func newHTTPClient(transport http.RoundTripper) *http.Client {
 	return &http.Client{
 		Transport: &retry.Transport{Base: transport, Policy: func() retry.Policy { return retryPolicy{} }},

@@ -200,9 +200,9 @@ type mirrorArchive struct {
 	Hashes []string `json:"hashes"`
 }
 
-// knownHashes returns the hashes of known schemes. If there are only others, it returns an error,
-// because clients refuse such a package. If there is no hash at all, it returns none and no error,
-// because clients install such a package unchecked.
+// knownHashes returns the hashes of known schemes. If all hashes are of other schemes, it returns
+// an error, because clients refuse such a package. If there is no hash at all, it returns none and
+// no error, because clients install such a package unchecked.
 func (a mirrorArchive) knownHashes() ([]provider.Hash, error) {
 	out, err := parseHashes(a.Hashes)
 	if err == nil && len(out) == 0 && len(a.Hashes) > 0 {

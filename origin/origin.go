@@ -36,7 +36,7 @@ type Release struct {
 	// origin has packages that were not requested, or does not list its platforms. It is
 	// always true for a folder or a mirror.
 	Partial bool
-	// Lost lists the platforms that the version should have, and that its repository cannot
+	// Lost lists the platforms that a copied version should have, but that its repository cannot
 	// deliver. Packages does not contain them.
 	Lost []provider.Platform
 	// ByPublisher reports whether the publisher of the release pushes it, from a release folder.

@@ -341,7 +341,7 @@ func (c *client) newPackage(p provider.Platform, name string, from *url.URL, net
 }
 
 // resolve returns the URL of an endpoint, relative to the base URL, as clients do. If the base URL
-// does not end in a slash, the result lacks its last part.
+// does not end in a slash, the result lacks the last part of the base URL.
 func resolve(base *url.URL, parts ...string) *url.URL {
 	return base.ResolveReference(&url.URL{Path: path.Join(parts...)})
 }

@@ -27,8 +27,8 @@ import (
 //	terraform-provider-TYPE_VERSION_SHA256SUMS.sig
 //	terraform-provider-TYPE_VERSION_manifest.json (optional)
 //
-// Some publishers write the version otherwise, such as v1.2.0. ReleaseDir takes each file under any
-// name that spells the same version.
+// Some publishers spell the version differently, such as v1.2.0. ReleaseDir accepts each file under any name that
+// spells the same version.
 //
 // The folder does not contain the provider's address; the caller provides it.
 type ReleaseDir struct {

@@ -94,8 +94,9 @@ func ParseAddress(s string) (Address, error) {
 	return Address{p.Hostname, p.Namespace, p.Type}, nil
 }
 
-// FromPasted returns the provider address that the URL of a page or document of a registry means, with or without
-// https://, such as registry.terraform.io/providers/hashicorp/null/latest. It returns "" for any other text, also for an address.
+// FromPasted returns the provider address in the URL of a registry's page or document, such as
+// registry.terraform.io/providers/hashicorp/null/latest. The URL may lack its https://. It returns "" for any other
+// text, also for an address.
 func FromPasted(s string) string {
 	rest, isURL := strings.CutPrefix(s, "https://")
 	rest, _, _ = strings.Cut(rest, "?")
@@ -188,8 +189,8 @@ func AddressFromPath(hostname, namespace, typ string) (Address, error) {
 	return a, nil
 }
 
-// AddressFromURL is like [AddressFromPath], but also accepts a hostname in Unicode, as in the
-// result of [Address.String]. People send it, and tools that build URLs from addresses.
+// AddressFromURL is like [AddressFromPath], but also accepts a hostname in Unicode, as in the result of
+// [Address.String]. People send this form, and so do tools that build URLs from addresses.
 func AddressFromURL(hostname, namespace, typ string) (Address, error) {
 	written := hostname + "/" + namespace + "/" + typ
 	if a, err := ParseAddress(written); err == nil && a.String() == written {

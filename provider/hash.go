@@ -166,7 +166,7 @@ type content struct {
 	entries  []string                     // the names of all entries
 	unpacked int64                        // the size of the files in bytes
 	sums     map[string][sha256.Size]byte // by the names of entries
-	respelt  map[string]string            // the entries whose files have other names, by these names
+	respelt  map[string]string            // the names of entries that unpack to files with other names, by the names of those files
 	doubts   []doubt                      // the first entry for each reason why clients could compute different hashes
 }
 
@@ -199,7 +199,7 @@ func (c *content) add(f *zip.File) error {
 	return nil
 }
 
-// doubt notes the first entry for a reason, unless that is "".
+// doubt notes the first entry for a reason, unless the reason is "".
 func (c *content) doubt(f *zip.File, reason string) {
 	if reason != "" && !slices.ContainsFunc(c.doubts, func(d doubt) bool { return d.reason == reason }) {
 		c.doubts = append(c.doubts, doubt{f.Name, reason})
@@ -221,7 +221,8 @@ func (c *content) addFile(f *zip.File) (again bool) {
 	return false
 }
 
-// ambiguous returns an error that wraps ErrNoH1 if clients could compute different hashes, except for a reason.
+// ambiguous returns an error that wraps ErrNoH1 if clients could compute different hashes. It ignores the reason
+// except.
 func (c *content) ambiguous(except string) error {
 	for _, d := range c.doubts {
 		if d.reason != except {
@@ -235,8 +236,8 @@ func noH1(entry, reason string) error {
 	return fmt.Errorf("%w: entry %.80q %s", ErrNoH1, entry, reason)
 }
 
-// hashEntries returns the h1: hash of all entries, and hashFiles that of the unpacked files. They are the results of
-// [dirhash.Hash1], but no entry is read again.
+// hashEntries returns the h1: hash of all entries, and hashFiles returns the h1: hash of the unpacked files. They are
+// the results of [dirhash.Hash1], but no entry is read again.
 func (c *content) hashEntries() Hash {
 	return hash1(c.entries, func(name string) [sha256.Size]byte { return c.sums[name] })
 }
@@ -328,9 +329,9 @@ func CheckZip(ctx context.Context, r io.ReaderAt, size int64) error {
 	return err
 }
 
-// examine returns the reason why clients could refuse an entry, or could compute different hashes of its
-// zip, or "". hashable reports whether clients unpack the entry: a folder as a folder, and a link as a
-// file with the link's target.
+// examine returns the reason why clients could refuse an entry, or compute different hashes of its zip. The reason is
+// "" if they could not. hashable reports whether clients unpack the entry: a folder as a folder, and a link as a file
+// with the link's target.
 func examine(f *zip.File) (reason string, hashable bool) {
 	switch mode := f.Mode(); {
 	case mode.IsDir() || strings.HasSuffix(f.Name, "/"):

@@ -62,9 +62,8 @@ func (n packageName) is(v Version, p Platform) bool {
 	return ok && named == v && !strings.HasPrefix(text, "v")
 }
 
-// SpellsPackage reports whether the file name of a package contains the given type, version and
-// platform. The name may spell the version otherwise than [PackageFilename], such as v1.2.0 for
-// 1.2.0, and may separate its parts otherwise.
+// SpellsPackage reports whether the file name of a package contains the given type, version and platform. The name may
+// spell the version differently than [PackageFilename], such as v1.2.0 for 1.2.0. Its separators may also differ.
 func SpellsPackage(filename string, a Address, v Version, p Platform) bool {
 	n, ok := parsePackageName(filename)
 	return ok && n.typ == a.Type() && n.is(v, p)
@@ -108,7 +107,8 @@ func SpellsFile(filename string, a Address, v Version, end string) bool {
 
 func isSeparator(c byte) bool { return c == '_' || c == '-' }
 
-// filename has no bound on the length: it would make the expression slow to compile, at every start of the program.
+// The expression does not bound the length, because a bound would make it slow to compile, at every start of the
+// program.
 var filename = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._+~-]*$`)
 
 const maxFilename = 255
@@ -120,10 +120,10 @@ func ValidFilename(name string) bool { return len(name) <= maxFilename && filena
 // ErrNoProgram means that a package unpacks, but that no client can run the provider in it.
 var ErrNoProgram = errors.New("no client can run it")
 
-// CheckProgram checks that clients find the provider's program in the zip in the first size bytes of r, and
-// that they may execute it. The zip is the package of a provider with the given type. Otherwise the error
-// wraps [ErrNoProgram]. CheckProgram reads only the directory of the zip. An error of that directory is the
-// error of [HashContent].
+// CheckProgram checks that clients find the provider's program in the zip in the first size bytes of r, and that they
+// may execute it. The zip is the package of a provider with the given type. If they cannot, the error wraps
+// [ErrNoProgram]. CheckProgram reads only the directory of the zip. If the directory is invalid, the error is the same
+// as that of [HashContent].
 func CheckProgram(ctx context.Context, r io.ReaderAt, size int64, typ string, p Platform) error {
 	z, err := newSourceReader(ctx, r, size).open(size)
 	if err != nil {
@@ -133,8 +133,8 @@ func CheckProgram(ctx context.Context, r io.ReaderAt, size int64, typ string, p 
 }
 
 // checkProgram implements [CheckProgram]. Clients take the first file, in the order of names, in the root of the
-// unpacked folder that isProgram accepts. The unpacked file has the mode of its entry, of the last one if several have
-// one name. A link becomes a file with the link's target as its content.
+// unpacked folder that isProgram accepts. The unpacked file has the mode of its entry, or of the last entry if several
+// have the same name. A link becomes a file with the link's target as its content.
 func checkProgram(entries []*zip.File, typ string, p Platform) error {
 	var program, elsewhere *zip.File
 	for _, f := range entries {
@@ -167,7 +167,7 @@ func checkProgram(entries []*zip.File, typ string, p Platform) error {
 }
 
 // unpackedName returns the path of an entry in the folder into which clients unpack a zip. They join the entry's name
-// to it, so ./NAME, as bsdtar writes it, is in the root.
+// to that folder, so ./NAME, as bsdtar writes it, is in the root.
 func unpackedName(f *zip.File) string { return path.Clean("/" + f.Name)[1:] }
 
 // isProgram reports whether clients take a file in the root for the program of a provider with the given type.

@@ -85,7 +85,7 @@ func LooseVersion(s string) (Version, bool) {
 	return v, err == nil
 }
 
-// ErrNumberTooLarge means that a number in a text is larger than that of any [Version].
+// ErrNumberTooLarge means that a number in a text is too large for a [Version].
 var ErrNumberTooLarge = errors.New("a number is larger than " + maxNumber)
 
 // ReadByOpenTofu returns the canonical form of the version that OpenTofu's oci_mirror reads
@@ -152,9 +152,9 @@ func (v Version) Compare(w Version) int {
 	)
 }
 
-// comparePrereleases compares the prereleases of two versions of one release. The result is 0
-// only for the same text. go-versions puts a prerelease with more dot-separated parts after one
-// with fewer, such as alpha.1 after beta.
+// comparePrereleases compares the prereleases of two versions with the same three numbers. The
+// result is 0 only for the same text. go-versions puts a prerelease with more dot-separated parts
+// after one with fewer, such as alpha.1 after beta.
 func comparePrereleases(a, b string) int {
 	switch {
 	case a == b:
@@ -257,8 +257,9 @@ func (s VersionSet) HasPrerelease(v Version) bool {
 	return err == nil && s.set.Has(release) && !slices.ContainsFunc(conditions, func(c constraints.SelectionSpec) bool { return !meets(v.v, c) })
 }
 
-// meets reports whether a prerelease meets a condition, in the order of [Version.Compare], which
-// go-versions does not have. So it replaces both prereleases by numbers in that order.
+// meets reports whether a prerelease meets a condition in the order of [Version.Compare]. The
+// order of go-versions differs, so meets replaces both prereleases by numbers that are in the
+// right order.
 func meets(v versions.Version, c constraints.SelectionSpec) bool {
 	if c.Boundary.Prerelease != "" {
 		order := comparePrereleases(string(v.Prerelease), c.Boundary.Prerelease)

@@ -9,8 +9,8 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
-// markers replace the parts of an address in a template. The literal text of a template is
-// very unlikely to contain a marker.
+// markers returns texts that replace the parts of an address in a template. The literal text of
+// a template is very unlikely to contain a marker.
 func (t *Template) markers() []string {
 	out := make([]string, len(t.names))
 	for i, name := range t.names {
@@ -22,10 +22,10 @@ func (t *Template) markers() []string {
 const markerEnd = "ocibridge0"
 
 // Addresses returns the selected addresses that the template maps to the given repository.
-// There may be several if the template joins parts with a character that parts can
-// contain. The template ${namespace}-${type} is an example. Parts of an address that the
-// template does not use come from the include patterns. In a template with conditions, such
-// as %{ if }, only the branch for addresses that no condition names is considered.
+// There may be several if the template joins parts with a character that parts can contain. The
+// template ${namespace}-${type} is an example. Parts of an address that the template does not
+// use come from the include patterns. In a template with conditions, such as %{ if }, Addresses
+// considers only one branch: the one for an address whose parts no condition names.
 func (t *Template) Addresses(repo ociaddr.Repository) (out []subject.Address) {
 	markers := t.markers()
 	shape, err := t.evaluate(markers)

@@ -40,8 +40,8 @@ type kind struct {
 	ordinary []string   // values that every repository name accepts
 	common   [][]string // values that examples have in place of wildcards, the usual one first
 	address  func(parts []string) (subject.Address, error)
-	// encodes means that a template gets parts in the form of [ociaddr.EncodeComponent] if they yield no repository otherwise,
-	// for example because a name has capitals.
+	// encodes means that parts of an address are encoded with [ociaddr.EncodeComponent] if they would otherwise yield
+	// no repository, for example because a name has capitals.
 	encodes bool
 	help    string // an example of a template
 	widen   string // what to do if no template selects an address
@@ -93,7 +93,7 @@ func New(of subject.Kind, source string, sel subject.Selector) (*Template, error
 	return t, nil
 }
 
-// KindOf returns the kind that a template is for: the one that has the most of the names that the template uses.
+// KindOf returns the kind that a template is for. It is the kind with the most variables that the template uses.
 func KindOf(source string) subject.Kind {
 	used := func(of subject.Kind) (n int) {
 		for _, name := range kinds[of].names {
@@ -148,7 +148,8 @@ func (t *Template) Repository(a subject.Address) (ociaddr.Repository, error) {
 	return ociaddr.Repository{}, fmt.Errorf("repository_template %q for %s: %w: %w", t.source, a, ErrNoRepository, err)
 }
 
-// HasRepository reports whether the template gives an ordinary address at a host a repository. A repository name cannot hold a port.
+// HasRepository reports whether the template yields a repository for an ordinary address with the given host. It may
+// not if the host has a port, because a repository name cannot contain one.
 func (t *Template) HasRepository(host string) bool {
 	a, err := t.address(append([]string{host}, t.ordinary[1:]...))
 	if err == nil {

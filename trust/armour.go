@@ -38,8 +38,8 @@ func CheckArmour(text string) error {
 	return nil
 }
 
-// isChecksum reports whether text is the encoded checksum of an armour block without its first dashes (RFC 4880, section
-// 6.1), or the armour cannot be read.
+// isChecksum reports whether text is the encoded checksum of an armour block (RFC 4880, section 6.1). block lacks the
+// block's first dashes. If the armour cannot be read, isChecksum returns true.
 func isChecksum(text, block string) bool {
 	_, body, err := dearmour("-----BEGIN " + block)
 	if err != nil {

@@ -46,7 +46,7 @@ func (l limit) String() string {
 	return excluded[l.since] + " not read " + l.what
 }
 
-// raise replaces the limit if the other one excludes more clients.
+// raise replaces the limit if other excludes more clients.
 func (l *limit) raise(other limit) {
 	if other.since > l.since {
 		*l = other

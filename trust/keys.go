@@ -65,9 +65,9 @@ type ring struct {
 
 // readRings splits armoured blocks into their packets, and verifies nothing. It returns an
 // error if the blocks exceed a limit, or if any key is private, because all keys are stored
-// with the release for everybody to read. If a block cannot be read, the error is stored in
-// its ring, and matters only if that ring is used. Cancelling ctx stops readRings between two
-// packets.
+// with the release, where everyone can read them. If a block cannot be read, the error is
+// stored in its ring, and matters only if that ring is used. Cancelling ctx stops readRings
+// between two packets.
 func readRings(ctx context.Context, armoured []string) ([]ring, error) {
 	if len(armoured) > maxKeys {
 		return nil, hint.Wrap(tooLarge("%d signing keys are offered, more than %d", len(armoured), maxKeys), tooLargeHelp)

@@ -176,9 +176,9 @@ func (c *Checksums) KnownBySum(filename string) bool {
 // read is false, the bytes of the package have not been read yet, and any h1: hash in a lock
 // file might be its hash.
 //
-// Like clients, it accepts a package if the lock file has one of its hashes. But if that is
-// only the h1: hash, and there is a zh: hash that the release does not list, the lock file was
-// created from different packages, and checkKnown returns ErrChecksum.
+// Like clients, it accepts a package if the lock file has one of its hashes. But if only the h1: hash matches, and
+// the lock file has a zh: hash that the release does not list, the lock file was created from different packages.
+// checkKnown then returns ErrChecksum.
 func (c *Checksums) checkKnown(p Package, read bool) error {
 	for _, k := range c.claims.Known {
 		if k.hasZip(p.sum) {

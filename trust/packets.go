@@ -228,8 +228,9 @@ func packetContent(packets []byte) ([]byte, error) {
 	return content[:length], nil
 }
 
-// countPacket returns the number of subpackets in the first packet in packets if that is a
-// signature. It returns an error if the library must not parse the packet.
+// countPacket returns the number of subpackets in the first packet of packets. The number is 0 if
+// the packet, which has type t, is not a signature. It returns an error if the library must not
+// parse the packet.
 func countPacket(t int, packets []byte) (subpackets int, err error) {
 	content, err := packetContent(packets)
 	if err != nil || t != typeSignature {

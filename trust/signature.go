@@ -27,16 +27,16 @@ type Signer struct {
 	KeyID       string // the 64-bit ID of the primary key, in the form that clients print
 	Expiry      Expiry // why the signature is not valid at the moment, if the policy accepts it nevertheless
 	Pinned      bool   // whether the policy names the key
-	// Unread is a sentence about older clients that do not read the keys up to this one, or the
-	// signature. It is "" if all clients read them.
+	// Unread is a sentence about older clients that cannot read the signature, this key, or a key that comes before it.
+	// It is "" if there are no such clients.
 	Unread string
 }
 
 // Expired reports whether the key or the signature is not valid at the moment.
 func (s Signer) Expired() bool { return s.Expiry != "" }
 
-// WhyExpired says which key or signature is not valid at the moment, and which clients accept
-// it. It returns "" for a valid one.
+// WhyExpired says which key or signature is not valid at the moment, and which clients accept it. It returns "" if both
+// are valid.
 func (s Signer) WhyExpired() string {
 	switch s.Expiry {
 	case "":
@@ -89,10 +89,10 @@ var (
 	errNotPinned     = errors.New("the signature was made by none of the pinned keys")
 )
 
-// verifySignature returns the first key that verifies a detached signature of doc, as clients
-// do. It tries the keys in order, and returns an error at the first invalid key, or if a key
-// has the ID in the signature but does not verify it. It returns an expired key only if no
-// other key verifies the signature. If the policy pins keys, other keys are not tried.
+// verifySignature returns the first key that verifies a detached signature of doc, as clients do. It tries the keys in
+// order, and returns an error at the first invalid key, or if a key has the ID in the signature but does not verify the
+// signature. It returns an expired key only if no other key verifies the signature. If the policy pins keys, other keys
+// are not tried.
 //
 // verifySignature uses one of the process's slots. It checks ctx before each packet of the
 // keys and before each key. If ctx ends, the signature is neither accepted nor refused.
@@ -232,7 +232,7 @@ func (p Policy) dropUnpinned(rings []ring) {
 	}
 }
 
-// notPinnedHelp returns the hint for a signature that no pinned key made. rings are those that
+// notPinnedHelp returns the hint for a signature that no pinned key made. rings are the rings that
 // [Policy.dropUnpinned] left.
 func (p Policy) notPinnedHelp(rings []ring) string {
 	for _, r := range rings {

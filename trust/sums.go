@@ -18,11 +18,11 @@ const maxSumsBytes = 1 << 20
 // sums maps file names to the checksums in a SHA256SUMS document.
 type sums map[string][sha256.Size]byte
 
-// parseSums parses a document in the format of sha256sum. Like clients, it splits lines at
-// white space, and compares names exactly. Unlike clients, it refuses a line that is not
-// exactly a checksum and a name, and two different checksums for one name. A document is
-// signed and replayed as a whole, so all programs must read the same checksums in it, and no
-// line can be left out. Some lines make a client fail that reads them.
+// parseSums parses a document in the format of sha256sum. Like clients, it splits lines at white
+// space, and compares names exactly. Unlike clients, it refuses a line that is not exactly a
+// checksum and a name, and two different checksums for one name. A document is signed and replayed
+// as a whole, so all programs must read the same checksums in it, and no line can be left out. Some
+// lines would make a client fail.
 func parseSums(doc []byte) (sums, error) {
 	if len(doc) > maxSumsBytes {
 		return nil, fmt.Errorf("%w: it has %d bytes, more than %d", ErrMalformed, len(doc), maxSumsBytes)
@@ -54,8 +54,8 @@ func parseSumsLine(line []byte) (name string, sum [sha256.Size]byte, ok bool) {
 }
 
 // packages maps the platforms of a version to the file names under which the document lists their
-// packages. If the document lists a package under several names, the published name counts. Without
-// it, packages omits the platform if the checksums differ.
+// packages. If the document lists a package under several names, the published name counts. If that
+// name is not among them, and the checksums differ, packages omits the platform.
 func (s sums) packages(a provider.Address, v provider.Version) map[provider.Platform]string {
 	out := map[provider.Platform]string{}
 	ambiguous := map[provider.Platform]bool{}
@@ -126,8 +126,8 @@ func (s sums) checkReports(reports map[string]Report) error {
 	return nil
 }
 
-// checkPackage returns ErrChecksum if the report contradicts a verified package. It ignores
-// h1: hashes if clients would compute different ones of the package.
+// checkPackage returns ErrChecksum if the report contradicts a verified package. It ignores h1:
+// hashes if clients would compute different h1: hashes of the package.
 func (r Report) checkPackage(p Package) error {
 	if r.Size != 0 && r.Size != p.size {
 		return hint.Wrap(fmt.Errorf("%s: %w: it has %d bytes, its origin reports %d", p.filename, ErrChecksum, p.size, r.Size), reportHelp)

@@ -81,8 +81,8 @@ func ClientsInstallKeyless(a provider.Address) bool { return a.Hostname() == ope
 // openTofuRegistry is the only host from which OpenTofu installs providers without a key.
 const openTofuRegistry = "registry.opentofu.org"
 
-// orUnsigned returns the end of the hint for a release without a signature: how to accept what
-// there is, or that the pinned keys must have signed it.
+// orUnsigned returns the end of the hint for a release without a signature: how to accept the release without a
+// signature, or that the pinned keys must have signed it.
 func (p Policy) orUnsigned(a provider.Address, what string) string {
 	if p.Pins() {
 		return "; its trust block names the keys that must have signed it"
