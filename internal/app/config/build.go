@@ -26,7 +26,7 @@ import (
 // MaxCount is the maximum value of arguments that limit concurrent requests or packages.
 const MaxCount = 256
 
-// DefaultShutdownTimeout is the default of shutdown_timeout. A gateway that stops waits at
+// DefaultShutdownTimeout is the default of shutdown_timeout. When a gateway stops, it waits at
 // most this long for running downloads.
 const DefaultShutdownTimeout = 5 * time.Minute
 

@@ -13,9 +13,9 @@
 //
 //   - An unknown name is an error, and so is an invalid value: nothing is silently
 //     ignored.
-//   - A secret is an [login.Secret] as soon as it is evaluated. Errors, the source lines
-//     in them and [Config.Effective] contain no secret. A source line shows the value of an
-//     argument only if the schema says that the argument is not secret.
+//   - A secret is a [login.Secret] as soon as it is evaluated. Errors, the source lines in them and [Config.Effective]
+//     contain no secret. A source line shows the value of an argument only if the schema says that the argument is not
+//     secret.
 //   - The package reads the environment only through [Environment].
 package config
 
@@ -74,8 +74,8 @@ func (c *Config) Templates() templates.Set { return c.templates }
 // ModuleMirror is a module_mirror block.
 type ModuleMirror struct {
 	Template *templates.Template
-	// FallThrough means that the gateway redirects clients to the origin of a module whose
-	// requested version the registry lacks.
+	// FallThrough means that the gateway redirects clients to a module's origin if the registry lacks the requested
+	// version.
 	FallThrough bool
 	// Direct means that clients download the module from its repository.
 	Direct bool

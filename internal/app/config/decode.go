@@ -39,7 +39,7 @@ type decoder struct {
 	byKind map[string]any // parsers, by the kind of a value
 	diags  hcl.Diagnostics
 
-	missing    bool           // whether a value that the command does not use could not be read
+	missing    bool           // whether some value could not be read, and the command does not use it
 	incomplete bool           // whether an argument could not be decoded; combinations of arguments are then not checked
 	blocks     map[any]*block // the key is the pointer to the struct that the block is decoded into
 	files      []fileArgument

@@ -32,8 +32,9 @@ type Environment struct {
 	Use   Use
 }
 
-// Use is what a command does with the gateway block. A shared file has values that env and file read from the gateway's
-// machine. Where a variable or a file is missing, only the commands that use the value fail.
+// Use says which values of the gateway block a command uses. In a file that several machines share, env and file may
+// read variables and files that only the gateway's machine has. On other machines, only the commands that use these
+// values fail.
 type Use int
 
 // The zero value is Serve.
@@ -58,10 +59,10 @@ func (u Use) needs(path string) bool {
 	return true
 }
 
-// errMissing means that a variable is not set or that a file cannot be read. Both can be there on another machine.
+// errMissing means that a variable is not set or that a file cannot be read. Both may exist on another machine.
 var errMissing = errors.New("missing here")
 
-// missingError is an error that is errMissing, without its text.
+// missingError makes an error match errMissing, and keeps the error's own text.
 type missingError struct{ error }
 
 // Is implements the interface of [errors.Is].

@@ -77,8 +77,8 @@ type fileBlock struct {
 	// How to connect to one registry.
 	Registries []registryBlock `hcl:"registry,block"`
 
-	// Which packages to accept of the providers that a pattern matches. If several patterns match, the most specific
-	// one applies.
+	// Which packages to accept for the providers that a pattern matches. If several patterns match, the block with the
+	// most specific pattern applies.
 	Trust []trustBlock `hcl:"trust,block"`
 	// A provider that `sync` keeps in the registry.
 	Providers []Provider `hcl:"provider,block"`
@@ -111,10 +111,10 @@ type moduleMirrorBlock struct {
 	// Whether the gateway redirects clients to a module's origin if the registry lacks the requested version. Clients
 	// send no token with such a redirect, so this is for public modules only.
 	FallThrough bool `hcl:"fall_through,optional" value:"bool" default:"false"`
-	// Whether OpenTofu downloads modules from the registry itself, by `oci://`, and the gateway only lists their versions
-	// and names their digests. OpenTofu needs a login of its own if the registry requires one, and the registry must
-	// speak TLS. Terraform cannot read `oci://`, and Terragrunt only with `--experiment oci`,
-	// so this is for OpenTofu.
+	// Whether OpenTofu downloads modules directly from the registry, by `oci://`. The gateway then only lists their
+	// versions and names their digests. OpenTofu needs a login of its own if the registry requires one, and the
+	// registry must speak TLS. Terraform cannot read `oci://`, and Terragrunt only with `--experiment oci`, so this is
+	// for OpenTofu.
 	Direct bool `hcl:"direct,optional" value:"bool" default:"false"`
 }
 
@@ -173,7 +173,7 @@ type registryBlock struct {
 	CAFile string `hcl:"ca_file,optional" value:"file"`
 	// A PEM file with the client certificate for registries that require one. It requires `client_key_file`.
 	ClientCertFile string `hcl:"client_cert_file,optional" value:"file"`
-	// The PEM file with the key of that certificate, without a passphrase.
+	// The PEM file with the client certificate's key, without a passphrase.
 	ClientKeyFile string `hcl:"client_key_file,optional" value:"file"`
 	// Accept any certificate. Anyone on the network path can then read and change everything.
 	InsecureSkipVerify bool `hcl:"insecure_skip_verify,optional" value:"bool" default:"false"`
@@ -199,9 +199,9 @@ type trustBlock struct {
 	// Files with public keys in ASCII armour, whose primary keys may also sign. `ocibridge fingerprint` prints their
 	// fingerprints.
 	KeyFiles []string `hcl:"key_files,optional" value:"files"`
-	// Accept unsigned packages by their checksum. This is recorded, and every listing shows it. With
-	// `"where-clients-do"`, only providers for which registry.opentofu.org has no key, as OpenTofu does, and only as
-	// long as no signed version of the provider is stored. It cannot be combined with `keys` and `key_files`.
+	// Accept unsigned packages by their checksum. This is recorded, and every listing shows it. `"where-clients-do"`
+	// accepts them only for providers for which registry.opentofu.org has no key, as OpenTofu does, and only as long as
+	// no signed version of the provider is stored. It cannot be combined with `keys` and `key_files`.
 	AllowUnsigned unsigned `hcl:"allow_unsigned,optional" value:"unsigned" default:"false"`
 	// Refuse signatures by expired keys, instead of warning about them.
 	StrictExpiry bool `hcl:"strict_expiry,optional" value:"bool" default:"false"`
@@ -269,11 +269,11 @@ type pullThroughBlock struct {
 
 // Retention is the retention block. It has the fields of [embedded.Retention].
 type Retention struct {
-	// How long a version may be unused, at least `2d`. The gateway records once a day that clients use a version.
-	// Without it, there is no limit.
+	// How long a version may be unused, at least `2d`. The gateway records the use of a version once a day. Without it,
+	// there is no limit.
 	Unused time.Duration `hcl:"unused,optional" value:"duration" flag:"unused"`
-	// The maximum number of bytes that only these versions need. The versions that were used longest ago are removed
-	// first. Without it, there is no limit.
+	// The maximum number of bytes that are stored only for versions that `gc` may remove. The versions that were used
+	// longest ago are removed first. Without it, there is no limit.
 	MaxSize int64 `hcl:"max_size,optional" value:"size" flag:"max-size"`
 }
 
@@ -333,8 +333,8 @@ type Gateway struct {
 	TokenBlocks []tokenBlock `hcl:"token,block"`
 	// An issuer of OpenID Connect tokens that clients may send, such as a CI service.
 	IssuerBlocks []oidcBlock `hcl:"oidc,block"`
-	// Where `terraform login` and `tofu login` get such a token for their user: the login protocol (`login.v1`) for
-	// the gateway's host name.
+	// Where `terraform login` and `tofu login` get a token for their user: the login protocol (`login.v1`) for the
+	// gateway's host name.
 	Login *Login `hcl:"login,block"`
 
 	// Tokens and OIDC are the token and oidc blocks.
@@ -397,9 +397,9 @@ type ACME struct {
 type Cache struct {
 	// Whether to cache on disk at all. `--no-cache` sets it to `false`.
 	Enabled bool `hcl:"enabled,optional" value:"bool" default:"true" flag:"no-cache"`
-	// The folder of the cache. The gateway creates it if necessary. Other users should not be able to write to it. Without it, the
-	// first folder in `$CACHE_DIRECTORY` (systemd sets it) if its path is absolute, else `ocibridge` in the user's cache
-	// folder; if that cannot be written, the gateway warns and runs without a cache.
+	// The folder of the cache. The gateway creates it if necessary. Other users should not be able to write to it.
+	// Without it, the first folder in `$CACHE_DIRECTORY` (systemd sets it) if its path is absolute, else `ocibridge` in
+	// the user's cache folder; if that folder cannot be written, the gateway warns and runs without a cache.
 	Directory string `hcl:"directory,optional" value:"folder"`
 	// The maximum size of all packages, including those that are being fetched. The least recently used packages are
 	// evicted first. Without it, 10 GiB, or a tenth of what is free on the disk or in the cache, whichever is less.
@@ -445,8 +445,8 @@ type Login struct {
 	Authz string `hcl:"authz,optional" value:"URL" required:"true"`
 	// The issuer's token endpoint. Clients save the access token that it returns, and send it to the gateway.
 	Token string `hcl:"token,optional" value:"URL" required:"true"`
-	// The range of ports on `localhost` for the clients' redirect URIs. Clients never use the last one. The issuer
-	// must allow `http://localhost:PORT/login` for each. Without it, clients use any port from 1024.
+	// The range of ports on `localhost` for the clients' redirect URIs. Clients never use the last one. The issuer must
+	// allow `http://localhost:PORT/login` for each port. Without it, clients use any port from 1024.
 	Ports [2]int `hcl:"ports,optional" value:"list of two numbers"`
 	// The scopes to request.
 	Scopes []string `hcl:"scopes,optional" value:"list of text"`

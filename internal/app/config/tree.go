@@ -184,7 +184,8 @@ func (c *Config) CheckFiles(env Environment) []Diagnostic {
 		}
 		cert, key := content["gateway.tls.cert_file"], content["gateway.tls.key_file"]
 		if a.path == "gateway.tls.key_file" && mode.Perm()&0o007 != 0 {
-			// serve accepts the key: who made its folder private may have given it this mode.
+			// serve accepts the key, because a user who made the folder private may have chosen
+			// this mode.
 			warning := a
 			warning.about.Severity = SeverityWarning
 			report(warning, hint.New(fmt.Sprintf("its mode is %04o, so other users can read the key", mode.Perm()), "run chmod o-rwx %s", a.file))

@@ -70,7 +70,7 @@ func (r *Report) clock(date string, now time.Time) {
 }
 
 // server adds the checks of the certificate and the clock of a server that speaks TLS, from its first response. It adds
-// none if resp is nil, or if the report has them.
+// no checks if resp is nil, or if the report has these checks already.
 func (r *Report) server(resp *http.Response) {
 	if resp == nil || r.has("TLS") {
 		return

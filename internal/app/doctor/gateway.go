@@ -32,16 +32,16 @@ type Gateway struct {
 	// Guesses are requested if Subject is nil, and the gateway has no catalog of an embedded registry. The
 	// gateway may lack them, and the token may not cover them.
 	Guesses []provider.Address
-	// Inner is the URL at which a discovery document is found if URL is the one of a gateway, and not of its network mirror.
-	// "" omits the check.
+	// Inner is a URL that has a discovery document only if URL is by mistake the URL of a gateway, and not of its
+	// network mirror. "" omits the check.
 	Inner string
 	// Platform is the client's platform.
 	Platform provider.Platform
-	// Discovery is the URL of the discovery document of a module's host if this is the gateway's own host. Otherwise it is
-	// "", and Modules is the URL in a host block.
+	// Discovery is the URL of the discovery document of a module's host if the gateway itself is that host. Otherwise
+	// it is "", and Modules is the URL in a host block.
 	Discovery, Modules string
-	// Prepare adds the client's credentials to a request. TokenSource says where the credentials come from, and is
-	// "" if there are none. TokenHost is the host under which clients file them, or "" for the host of URL.
+	// Prepare adds the client's credentials to a request. TokenSource says where the credentials come from, and is ""
+	// if there are none. TokenHost is the host under which clients store the credentials, or "" for the host of URL.
 	Prepare     func(*http.Request)
 	TokenSource string
 	TokenHost   string
@@ -142,8 +142,8 @@ func (x Gateway) stored(ctx context.Context, r *Report, base *url.URL) (out []su
 	return out
 }
 
-// page requests the page for people as a browser does, without a token. If there is no such page, it reports
-// nothing, because the mirror may be no gateway of ocibridge.
+// page requests the gateway's web page as a browser does, without a token. If there is no such page, it reports
+// nothing, because the mirror may not be a gateway of ocibridge.
 func (x Gateway) page(ctx context.Context, r *Report, base *url.URL) {
 	if !strings.HasSuffix(base.Path, mirrorPath) || !r.has("TLS") {
 		return
@@ -165,7 +165,7 @@ func (x Gateway) page(ctx context.Context, r *Report, base *url.URL) {
 	}
 }
 
-// tokenHost returns the host under which clients file the token for requests to u.
+// tokenHost returns the host under which clients store the token for requests to u.
 func (x Gateway) tokenHost(u *url.URL) string { return cmp.Or(x.TokenHost, u.Host) }
 
 // form returns a hint about the form of the gateway's URL.
@@ -359,7 +359,8 @@ func (x Gateway) archive(ctx context.Context, r *Report, u *url.URL) {
 	}
 }
 
-// helpLinks is the hint for a link that a gateway refuses. Gateways behind a load balancer answer different requests.
+// helpLinks is the hint for a link that a gateway refuses. Behind a load balancer, another gateway may have created the
+// link.
 const helpLinks = "gateways behind one address need the same capability_key_file: a link of one of them must be valid at all others"
 
 // has reports whether a client gets a JSON document from a URL.

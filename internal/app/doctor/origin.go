@@ -36,7 +36,8 @@ const originTimeout = 30 * time.Second
 
 func (x Origin) subject() string { return fmt.Sprintf("origin %s of %s", x.Name, x.Provider) }
 
-// NotUsed returns a report that the origin was not examined, because the newest stored version came from another one.
+// NotUsed returns a report that the origin was not examined, because the newest stored version came from another
+// origin.
 func (x Origin) NotUsed(published string) *Report {
 	r := &Report{Subject: x.subject()}
 	r.skip("origin", "write a provider block to have it examined", "it was not examined: the newest stored version came from %s", published)
@@ -64,7 +65,7 @@ func (x Origin) Examine(ctx context.Context) *Report {
 	return r
 }
 
-// fail adds a failed check. It says so if the reason is the time limit.
+// fail adds a failed check. If the reason is the time limit, the check says so.
 func (x Origin) fail(r *Report, name string, err error, help string) {
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = hint.Replace(fmt.Errorf("no answer within %s: %w", originTimeout, err), "check the network, and whether %s wants a proxy (HTTPS_PROXY)", x.Name)
@@ -96,7 +97,7 @@ func (x Origin) versions(ctx context.Context, r *Report) (*origin.Listing, provi
 	return listing, newest, true
 }
 
-// clock compares the origin's clock with that of this machine. There is no check if the origin does not answer this
+// clock compares the origin's clock with this machine's clock. There is no check if the origin does not answer this
 // additional request.
 func (x Origin) clock(ctx context.Context, r *Report) {
 	ctx, cancel := context.WithTimeout(ctx, clientTimeout)

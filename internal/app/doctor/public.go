@@ -56,7 +56,7 @@ func (x Public) Examine(ctx context.Context) *Report {
 	return r
 }
 
-// name looks up the host of the URL. It is skipped if a proxy does that.
+// name looks up the host of the URL. If a proxy looks up the host, the check is skipped.
 func (x Public) name(ctx context.Context, r *Report, u *url.URL) bool {
 	_, notIP := netip.ParseAddr(u.Hostname())
 	route, err := outgoing.RouteTo(u)

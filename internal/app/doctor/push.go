@@ -78,8 +78,8 @@ func (a ofModule) run(ctx context.Context, t *trial, r *Report) {
 	r.ok("versions", "manifests of the type %s are accepted", artifact.TypeModule)
 }
 
-// content pushes the config and the content of the version, which stands for a zip. The bool is false if the
-// registry refuses them.
+// content pushes the config and the content of the test version. The content takes the place of a zip. The bool is
+// false if the registry refuses them.
 func (t *trial) content(ctx context.Context, r *Report, content artifact.Blob) bool {
 	if err := t.blobs(ctx, artifact.Config(), content); err != nil {
 		t.fail(r, "push", err, "the credential may lack the right to write")

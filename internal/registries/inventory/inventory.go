@@ -66,14 +66,14 @@ type Address interface {
 	subject.Address
 }
 
-// Kind is a kind of stored subjects: [Providers] or [Modules].
+// Kind says how the inventory reads one kind: [Providers] or [Modules].
 type Kind[A Address] struct {
 	noun     subject.Kind
 	list     reader[A] // reads a version for a list, and verifies nothing
 	listHelp string    // what to do about versions that cannot be listed
 	commands string    // the beginning of the commands about this kind
 	name     string    // what to do if no catalog can be listed
-	hidden   string    // what a catalog that cannot be listed hides
+	hidden   string    // what is missing from a result if a catalog cannot be listed
 }
 
 // reader reads a stored version.
@@ -201,7 +201,7 @@ type Unlisted struct {
 	hides string
 }
 
-// Warning returns a warning that a search may have missed what u has.
+// Warning returns a warning that a search may have missed the content of u.
 func (u Unlisted) Warning() string {
 	return fmt.Sprintf("%s cannot be listed, so %s: %s", u.Where, u.hides, u.Problem.Message)
 }

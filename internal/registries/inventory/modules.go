@@ -47,8 +47,8 @@ type Zips struct{}
 
 func (Zips) lint([]ociaddr.Tag) []artifact.Finding { return nil }
 
-// verify reads the manifest of a version, and checks its zip. The problem is about the registry.
-// Invalid content is a finding.
+// verify reads the manifest of a version, and checks its zip. If the registry fails, the report
+// has a problem. If the content is invalid, it has a finding.
 func (Zips) verify(ctx context.Context, of *Stored[module.Address], version provider.Version) *VersionReport {
 	v, m, err := readModule(ctx, of, version)
 	v.Findings = []artifact.Finding{}
@@ -105,5 +105,5 @@ func InspectModule(ctx context.Context, s *Selection[module.Address]) (*ModuleIn
 	return &ModuleInspection{Module: of.Address, Repository: of.Repository, VersionReport: v}, nil
 }
 
-// Failed returns nil.
+// Failed returns nil: a module has no platforms whose manifests could be missing.
 func (*ModuleInspection) Failed() error { return nil }

@@ -19,7 +19,7 @@ import (
 type Verifier struct {
 	Policy   func(provider.Address) trust.Policy
 	Packages bool // whether to download and hash every package
-	// Required is whether the gateway serves only what a pinned key signed.
+	// Required means that the gateway serves only versions that a pinned key has signed.
 	Required bool
 }
 
@@ -75,8 +75,8 @@ func (c *check) run(ctx context.Context, packages bool) error {
 	return c.checkPackages(ctx, found.Packages)
 }
 
-// checkPackages downloads every package and compares it with its hashes. It also looks for the
-// provider's program in it.
+// checkPackages downloads every package and compares it with its hashes. It also looks for the provider's
+// program in each package.
 func (c *check) checkPackages(ctx context.Context, packages []artifact.Package) error {
 	for _, pkg := range packages {
 		content, err := artifact.Rehash(ctx, c.provider.store, c.provider.Address.Type(), pkg)
@@ -92,7 +92,7 @@ func (c *check) checkPackages(ctx context.Context, packages []artifact.Package) 
 	return nil
 }
 
-// helpForBytes returns the hint for a package or zip with wrong bytes. again is the push that replaces it.
+// helpForBytes returns the hint for a package or zip with wrong bytes. again says how to push it again.
 func helpForBytes(err error, again string) string {
 	if errors.Is(err, artifact.ErrDamaged) {
 		again = "registries keep content whose digest they have, so remove the version with ocibridge remove, collect the registry's garbage (of the embedded one with ocibridge gc), and push it again"

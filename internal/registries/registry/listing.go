@@ -24,9 +24,8 @@ type Unlisted struct {
 	Err   error
 }
 
-// All returns the subjects of one kind whose repositories are in the catalogs of the
-// templates' registries. unlisted says which registries, templates and repositories
-// could not be listed. err is not nil only if the context has ended.
+// All returns the addresses of one kind whose repositories are in the catalogs of the templates' registries. unlisted
+// says which registries, templates and repositories could not be listed. err is not nil only if the context has ended.
 func (r *Repositories) All(ctx context.Context, kind subject.Kind) (out []subject.Address, unlisted []Unlisted, err error) {
 	set := r.Templates.Of(kind)
 	skip := func(where string, err error) {
@@ -106,8 +105,8 @@ func (r *Repositories) list(ctx context.Context, registry ociaddr.Registry) ([]o
 	return out, nil
 }
 
-// owner returns the candidate whose versions a repository contains. It returns nil without candidates. If the templates assign the repository to several candidates, the
-// annotations of the repository's versions decide.
+// owner returns the candidate whose versions a repository contains. It returns nil if there are no candidates. If the
+// templates assign the repository to several candidates, the annotations of the repository's versions decide.
 func (r *Repositories) owner(ctx context.Context, repo ociaddr.Repository, candidates []subject.Address) (subject.Address, error) {
 	switch len(candidates) {
 	case 0:
@@ -139,8 +138,8 @@ func (r *Repositories) owner(ctx context.Context, repo ociaddr.Repository, candi
 		"give the full address, or let the template keep the parts of an address apart")
 }
 
-// namesOther reports whether the content of a tag names another provider or module. A module among providers, or a provider
-// among modules, belongs to no candidate.
+// namesOther reports whether err means that the content of a tag names another provider or module of the same kind.
+// Content of the other kind belongs to no candidate, so namesOther then returns false.
 func namesOther(err error) bool {
 	return errors.Is(err, artifact.ErrForeign) && !errors.Is(err, artifact.ErrOtherKind)
 }

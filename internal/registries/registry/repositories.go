@@ -23,7 +23,7 @@ import (
 // Options configures which repositories hold the providers and modules.
 type Options struct {
 	// Templates name the repositories. If there are no templates, the embedded registry holds
-	// everything. A kind without templates among those of other kinds has no repositories.
+	// everything. If only one kind has templates, the other kind has no repositories.
 	Templates templates.Set
 	// Auth holds the logins and settings for the templates' registries.
 	Auth auth.Options
@@ -132,8 +132,8 @@ func (r *Repositories) Lock() func(ctx context.Context, doing string) (unlock fu
 	return r.Embedded.Lock
 }
 
-// Keep returns the function that records that a version of the repository is not pull-through's,
-// see Mark of [repo.Destination]. It returns nil if templates name other registries.
+// Keep returns the function that records that a version was stored by something other than
+// pull-through, see Mark of [repo.Destination]. It returns nil if templates name other registries.
 func (r *Repositories) Keep(repo ociaddr.Repository) func(tag ociaddr.Tag, before, after digest.Digest) error {
 	if r.Embedded == nil {
 		return nil

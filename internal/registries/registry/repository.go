@@ -1,4 +1,4 @@
-// Package registry opens the repositories that hold providers, and lists the providers.
+// Package registry opens the repositories that hold providers and modules, and lists these.
 //
 // It also extends the repositories of oras-go. [Repository] can remove a tag without its
 // manifest. [ReadOnly] also finds blobs for which a registry returns 404 to a HEAD.
