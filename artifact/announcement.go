@@ -78,10 +78,9 @@ func decodeAnnouncement(desc ocispec.Descriptor, data []byte, a provider.Address
 	return &Announcement{Version: *found, ID: index.Annotations[annotationID], At: at, Done: index.Annotations[annotationDone] == "true"}, nil
 }
 
-// Placeholder returns a manifest without content. A push deletes a placeholder to find out
-// whether the registry allows deletions. A push deletes a tag in two steps: it moves the
-// tag to a placeholder with an ID, and then deletes that placeholder by its digest. The
-// only blob of a placeholder is [Config].
+// Placeholder returns a manifest whose only blob is [Config]. A push deletes one to find out whether the registry
+// allows deletions. It deletes a tag in two steps: it moves the tag to a placeholder with an ID, and then deletes
+// that placeholder by its digest.
 func Placeholder(id string) (Blob, error) {
 	var annotations map[string]string
 	if id != "" {
@@ -90,8 +89,7 @@ func Placeholder(id string) (Blob, error) {
 	return encodeEmpty(typePlaceholder, annotations)
 }
 
-// ReadPlaceholder returns the descriptor of the manifest under a tag, and reports whether
-// the manifest is a placeholder.
+// ReadPlaceholder returns the descriptor of the manifest under a tag, and whether it is a placeholder.
 func ReadPlaceholder(ctx context.Context, store ReferenceFetcher, tag string) (ocispec.Descriptor, bool, error) {
 	desc, data, err := fetchTag(ctx, store, tag)
 	if err != nil {

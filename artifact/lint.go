@@ -72,18 +72,17 @@ func Lint(ctx context.Context, store Prober, a provider.Address, v provider.Vers
 	}
 	l := &linter{store: store, provider: a, version: v, tag: string(tag)}
 	desc, data, err := fetchTag(ctx, store, l.tag)
-	if IsContent(err) {
+	if err == nil {
+		err = foreignOr(nil, data, a)
+	}
+	switch {
+	case err == nil:
+		err = l.lintIndex(ctx, desc, data)
+	case IsContent(err):
 		l.add(l.tag, err)
-		return &Linted{nil, l.findings}, nil
+		err = nil
 	}
 	if err != nil {
-		return nil, err
-	}
-	if foreign := foreignOr(nil, data, a); foreign != nil {
-		l.add(l.tag, foreign)
-		return &Linted{nil, l.findings}, nil
-	}
-	if err := l.lintIndex(ctx, desc, data); err != nil {
 		return nil, err
 	}
 	return &Linted{l.found, l.findings}, nil
@@ -154,8 +153,7 @@ func (l *linter) lintIndex(ctx context.Context, desc ocispec.Descriptor, data []
 	return l.lintEvidence(ctx)
 }
 
-// reportIgnored reports an index entry that every client ignores. The finding is an error
-// if the entry's platform has no other package.
+// reportIgnored reports an index entry that every client ignores: an error if its platform has no other package.
 func (l *linter) reportIgnored(found *Version, f flaw) {
 	what := strings.TrimPrefix(f.err.Error(), errIgnored.Error()+": ")
 	severity := SeverityError
@@ -192,8 +190,7 @@ func (l *linter) lintPackages(ctx context.Context) error {
 	return nil
 }
 
-// lintPackage checks the manifest of one platform. If the index does not describe the
-// package, lintPackage completes the package from the manifest.
+// lintPackage checks the manifest of one platform. It completes a package that the index does not describe.
 func (l *linter) lintPackage(ctx context.Context, p *Package) error {
 	where := p.Platform.String()
 	if !isSHA256(p.Manifest.Digest) {
@@ -248,9 +245,8 @@ func (l *linter) sizeDiffers(where, stated string, size int64) {
 		"clients refuse content of another size: push the version again with ocibridge push --force")
 }
 
-// correctSize compares the size that an index entry gives for a manifest with the size that
-// the registry announces. If they differ, correctSize reports a finding, sets manifest.Size
-// to the registry's size, and returns true.
+// correctSize reports a finding, corrects manifest.Size and returns true if an index entry gives a manifest
+// another size than the registry does.
 func (l *linter) correctSize(ctx context.Context, where string, manifest *ocispec.Descriptor) bool {
 	desc, body, err := l.store.FetchReference(ctx, manifest.Digest.String())
 	if err != nil {
@@ -265,12 +261,9 @@ func (l *linter) correctSize(ctx context.Context, where string, manifest *ocispe
 	return true
 }
 
-// blobSize returns the size in bytes of a blob in the registry. It uses the size that the
-// response to HEAD announces. If HEAD fails or announces no size, it uses the size that the
-// response to GET announces. If GET announces no size either, blobSize downloads the blob
-// and counts the bytes, up to one more than the size in the descriptor. Only GET decides
-// whether the blob exists, because some registries refuse HEAD, and because a proxy cache
-// fetches a blob on the first GET. If the blob does not exist, the error is
+// blobSize returns the size in bytes of a blob: what HEAD announces, or else GET, or else what it downloads, up to
+// one byte more than the size in the descriptor. Only GET decides whether the blob exists, because some registries
+// refuse HEAD, and because a proxy cache fetches a blob on the first GET. If it does not exist, the error is
 // errdef.ErrNotFound.
 func blobSize(ctx context.Context, blobs registry.BlobStore, desc ocispec.Descriptor) (int64, error) {
 	found, err := blobs.Resolve(ctx, desc.Digest.String())
@@ -302,9 +295,8 @@ func OtherFilename(a provider.Address, v provider.Version, p Package) (Finding, 
 	}, !provider.SpellsPackage(p.Filename, a, v, p.Platform)
 }
 
-// compare reports the differences between the index's description of a package and the
-// manifest's description of the same package. Clients with OpenTofu's oci_mirror use the
-// manifest. named reports whether the manifest contains a file name.
+// compare reports where the index and the manifest describe a package differently. Clients with OpenTofu's
+// oci_mirror use the manifest. named reports whether that contains a file name.
 func (l *linter) compare(p, inManifest Package, named bool) {
 	where := p.Platform.String()
 	differ := func(s Severity, what, annotated, actual string) {

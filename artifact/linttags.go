@@ -31,7 +31,9 @@ func LintTags(tags []ociaddr.Tag) []Finding {
 		read, err := provider.ReadByOpenTofu(strings.ReplaceAll(string(t), "_", "+"))
 		switch {
 		case errors.Is(err, provider.ErrNumberTooLarge):
-			out = append(out, tooLarge(t, err))
+			out = append(out, Finding{SeverityError, string(t),
+				fmt.Sprintf("OpenTofu cannot read tag %q, and tofu init fails, or a gateway does not serve it: %v", t, err),
+				"remove the tag: until then, OpenTofu may install no version from this repository; if it names a version, release it with smaller numbers"})
 		case err == nil:
 			out = append(out, l.readByOpenTofu(t, read))
 		case looksLikeVersion.MatchString(string(t)):
@@ -47,30 +49,19 @@ type tagLinter struct {
 	newest provider.Version // the newest release; clients install it if no constraint is given
 }
 
-// tooLarge reports the tag t, which has a number that is larger than that of any version.
-func tooLarge(t ociaddr.Tag, err error) Finding {
-	return Finding{SeverityError, string(t),
-		fmt.Sprintf("OpenTofu cannot read tag %q, and tofu init fails, or a gateway does not serve it: %v", t, err),
-		"remove the tag: until then, OpenTofu may install no version from this repository; if it names a version, release it with smaller numbers"}
-}
-
 // readByOpenTofu reports the tag t, which OpenTofu reads as the version v. OpenTofu then
 // requests the canonical tag of v, which is not t.
 func (l *tagLinter) readByOpenTofu(t ociaddr.Tag, v provider.Version) Finding {
-	f := Finding{Severity: SeverityError, Where: string(t)}
-	switch want := ociaddr.Tag(strings.ReplaceAll(v.String(), "+", "_")); {
-	case l.tags[want]:
-		f.Severity = SeverityWarning
-		f.What = fmt.Sprintf("OpenTofu reads tag %q as version %s, which has a tag of its own", t, v)
-		f.Hint = "remove this tag: no client reads what it names"
-	default:
-		f.What = fmt.Sprintf("OpenTofu reads tag %q as version %s, which does not exist: tofu init fails", t, v)
-		if v.IsPrerelease() || v.Compare(l.newest) < 0 {
-			f.What += " where a constraint selects it"
-		}
-		f.Hint = fmt.Sprintf("remove this tag; if it names version %s, tag it %s first", v, want)
+	want := ociaddr.Tag(strings.ReplaceAll(v.String(), "+", "_"))
+	if l.tags[want] {
+		return Finding{SeverityWarning, string(t), fmt.Sprintf("OpenTofu reads tag %q as version %s, which has a tag of its own", t, v),
+			"remove this tag: no client reads what it names"}
 	}
-	return f
+	what := fmt.Sprintf("OpenTofu reads tag %q as version %s, which does not exist: tofu init fails", t, v)
+	if v.IsPrerelease() || v.Compare(l.newest) < 0 {
+		what += " where a constraint selects it"
+	}
+	return Finding{SeverityError, string(t), what, fmt.Sprintf("remove this tag; if it names version %s, tag it %s first", v, want)}
 }
 
 // readByNobody reports a tag that looks like a version although no client reads it.

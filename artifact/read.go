@@ -99,8 +99,8 @@ func TypeOf(kind subject.Kind) (mediaType, artifactType string) {
 	return ocispec.MediaTypeImageIndex, TypeProvider
 }
 
-// foreignOr returns ErrForeign if the refused content under a tag of a's repository is of another
-// kind, or is a manifest that names another address. Otherwise it returns err.
+// foreignOr returns ErrForeign if refused content is of another kind, or names another address than a. Otherwise
+// it returns err.
 func foreignOr(err error, data []byte, a subject.Address) error {
 	var m struct {
 		ArtifactType string            `json:"artifactType"`
@@ -167,10 +167,8 @@ func Children(ctx context.Context, store ReferenceFetcher, tag string) ([]digest
 	return out, desc.Digest, nil
 }
 
-// resolvePackages fetches the manifests of the packages that the index does not describe.
-// It completes each package from its manifest. If the registry lacks the manifest, it moves
-// the package to v.Missing. It returns an error if more than mayMiss manifests are missing,
-// or if no package remains.
+// resolvePackages completes the packages that the index does not describe from their manifests. It moves those
+// without a manifest to v.Missing. It returns an error if more than mayMiss are missing, or if no package remains.
 func resolvePackages(ctx context.Context, store Fetcher, v *Version, a provider.Address, ver provider.Version, mayMiss int32) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(manifestFetches)
@@ -195,12 +193,6 @@ func resolvePackages(ctx context.Context, store Fetcher, v *Version, a provider.
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	return v.separateMissing()
-}
-
-// separateMissing moves the packages without a digest to v.Missing. It returns an error if
-// no package remains.
-func (v *Version) separateMissing() error {
 	v.Packages = slices.DeleteFunc(v.Packages, func(p Package) bool {
 		if p.Digest != "" {
 			return false
@@ -255,8 +247,7 @@ func DecodePackage(desc ocispec.Descriptor, data []byte, a provider.Address, v p
 	return p, nil
 }
 
-// fetchLayer returns the archive/zip layer of a platform manifest. It returns an error
-// unless the manifest has exactly one such layer.
+// fetchLayer returns the only archive/zip layer of a platform manifest.
 func fetchLayer(ctx context.Context, store Fetcher, desc ocispec.Descriptor) (ocispec.Descriptor, error) {
 	manifest, err := fetchManifest(ctx, store, desc, TypeTarget)
 	if err != nil {
@@ -265,8 +256,8 @@ func fetchLayer(ctx context.Context, store Fetcher, desc ocispec.Descriptor) (oc
 	return zipLayer(manifest, ErrNotProvider)
 }
 
-// zipLayer returns the archive/zip layer of a manifest. It returns an error that wraps
-// wrong or [ErrAmbiguous] unless the manifest has exactly one such layer.
+// zipLayer returns the archive/zip layer of a manifest. The error wraps wrong, or [ErrAmbiguous] if there are
+// several.
 func zipLayer(manifest ocispec.Manifest, wrong error) (ocispec.Descriptor, error) {
 	var found []ocispec.Descriptor
 	for _, l := range manifest.Layers {

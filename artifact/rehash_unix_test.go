@@ -21,7 +21,7 @@ func (f fetcherFunc) Fetch(context.Context, ocispec.Descriptor) (io.ReadCloser, 
 func TestDownloadHasNoName(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	stop := errors.New("stop")
-	_, _, err := downloadZip(t.Context(), fetcherFunc(func() (io.ReadCloser, error) {
+	_, err := downloadZip(t.Context(), fetcherFunc(func() (io.ReadCloser, error) {
 		if entries, err := os.ReadDir(os.TempDir()); len(entries) > 0 || err != nil {
 			t.Errorf("during a download, the temporary folder has %v: %v", entries, err)
 		}

@@ -1,10 +1,8 @@
 package artifact
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -131,15 +129,13 @@ func EncodeState(s State) (Blob, error) {
 	if _, err := d.state(); err != nil {
 		return Blob{}, err
 	}
-	var text bytes.Buffer
-	enc := json.NewEncoder(&text)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(d); err != nil {
+	text, err := document.Join(d)
+	if err != nil {
 		return Blob{}, err
 	}
 	annotations := map[string]string{
 		annotationProvider: s.Provider.Path(),
-		annotationState:    string(bytes.TrimSpace(text.Bytes())),
+		annotationState:    string(text),
 	}
 	summary, err := encodeSummary(s.Summary)
 	if err != nil {

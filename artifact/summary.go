@@ -1,10 +1,9 @@
 package artifact
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -79,23 +78,17 @@ type summaryGroup struct {
 	Versions  map[provider.Version]digest.Digest `json:"versions"`
 }
 
-// encodeSummary returns the JSON text of a summary, or "" if the summary is empty. If the
-// text would exceed the limits, encodeSummary leaves out the oldest versions.
+// encodeSummary returns the JSON text of a summary, or "". It leaves out the oldest versions if there are too
+// many.
 func encodeSummary(s Summary) (string, error) {
-	versions := make([]provider.Version, 0, len(s))
-	for v := range s {
-		versions = append(versions, v)
-	}
+	versions := slices.Collect(maps.Keys(s))
 	provider.SortVersions(versions)
 	slices.Reverse(versions)
 	for n := min(len(versions), maxSummarized); n > 0; n /= 2 {
-		var text bytes.Buffer
-		enc := json.NewEncoder(&text)
-		enc.SetEscapeHTML(false)
-		if err := enc.Encode(groupVersions(s, versions[:n])); err != nil {
+		data, err := document.Join(groupVersions(s, versions[:n]))
+		if err != nil {
 			return "", err
 		}
-		data := bytes.TrimSpace(text.Bytes())
 		if summaryLimits.Check(data) == nil {
 			return string(data), nil
 		}
@@ -103,8 +96,7 @@ func encodeSummary(s Summary) (string, error) {
 	return "", nil
 }
 
-// groupVersions returns the document of some versions of a summary. The groups are in the
-// order of the first version of each group.
+// groupVersions returns the document of some versions, with the groups in the order of their first version.
 func groupVersions(s Summary, versions []provider.Version) summaryDocument {
 	out := summaryDocument{Format: summaryFormat}
 	groups := map[string]int{}

@@ -93,8 +93,8 @@ type tagList struct {
 	cause error // why ListTags requested the latest page by last; nil if it followed a link
 }
 
-// page adds one page to the list. It returns an error if the list becomes too long. It also
-// returns an error if a page that was requested by last contains a tag of an earlier page.
+// page adds one page to the list. It returns an error if the list becomes too long, or if a page that was
+// requested by last contains a tag of an earlier page.
 func (l *tagList) page(page []string) error {
 	if l.cause != nil && slices.ContainsFunc(page, func(t string) bool { return l.seen[t] }) {
 		return l.cause // the registry ignores the start that was requested
@@ -117,8 +117,7 @@ func (l *tagList) page(page []string) error {
 	return nil
 }
 
-// asksForMore reports whether err can mean that the registry's link to the next page is
-// wrong.
+// asksForMore reports whether err can mean that the registry's link to the next page is wrong.
 func asksForMore(ctx context.Context, err error) bool {
 	var answer *errcode.ErrorResponse
 	var connection *net.OpError

@@ -4,10 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"sync/atomic"
 
 	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"golang.org/x/sync/errgroup"
+	"oras.land/oras-go/v2/errdef"
 
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
 )
@@ -162,9 +168,8 @@ func vouch(sums *trust.Checksums, p Package) (string, error) {
 	return name, nil
 }
 
-// otherName returns a name that does not contain the version and platform of a package, and under
-// which the checksums list the package's digest. It prefers the package's own file name. It returns
-// "" if there is no such name.
+// otherName returns a name without version and platform under which the checksums list a package's digest,
+// preferably its own file name. It returns "" if there is none.
 func otherName(sums *trust.Checksums, p Package) string {
 	for _, name := range append([]string{p.Filename}, sums.Files()...) {
 		sum, listed := sums.Sum(name)
@@ -175,8 +180,162 @@ func otherName(sums *trust.Checksums, p Package) string {
 	return ""
 }
 
-// isOtherName reports whether the name of a package says nothing about its version and platform, or
-// is right apart from the letter case of the type.
+// isOtherName reports whether a name says nothing about version and platform, or only differs in the case of the
+// type.
 func isOtherName(name string, a provider.Address, v provider.Version, p provider.Platform) bool {
 	return !provider.SpellsPackage(name, a, v, p) && !provider.NamesAnother(name, a, v, p)
+}
+
+// Verdicts on stored versions, in addition to those of package trust.
+const (
+	// NoEvidence means that no evidence is stored, or that the stored evidence was refused.
+	NoEvidence trust.Verdict = "none"
+	// SignedOtherName means that the signed checksum document lists a package under a name
+	// that contains neither the package's version nor its platform. Clients install the
+	// package. A gateway with verify = "required" does not serve it.
+	SignedOtherName trust.Verdict = "signed under another name"
+)
+
+// OtherNameHint is the hint for a version that is signed under another name.
+const OtherNameHint = `clients install it, and a gateway with verify = "required" does not serve it: ask the publisher to name its zips terraform-provider-TYPE_VERSION_OS_ARCH.zip`
+
+// Standing returns v.Verdict, or SignedOtherName as described at the function [Standing].
+func (v *Verified) Standing() trust.Verdict { return Standing(v.Verdict, v.Refused) }
+
+// Standing returns SignedOtherName if verdict is Signed and the checksum document lists a
+// refused package under another name. Otherwise it returns verdict.
+func Standing(verdict trust.Verdict, refused []Refusal) trust.Verdict {
+	if verdict == trust.Signed && slices.ContainsFunc(refused, Refusal.OtherName) {
+		return SignedOtherName
+	}
+	return verdict
+}
+
+// RecordedStanding is like [Standing], but for the verdict that a push recorded. It does not read the
+// checksum document, but compares the packages' recorded file names with the published
+// names.
+func (v *Version) RecordedStanding(recorded trust.Verdict, a provider.Address, ver provider.Version) trust.Verdict {
+	hasOther := func(p Package) bool { return isOtherName(p.Filename, a, ver, p.Platform) }
+	if recorded == trust.Signed && slices.ContainsFunc(v.Packages, hasOther) {
+		return SignedOtherName
+	}
+	return recorded
+}
+
+// Signed reports whether the evidence contains everything with which a client can verify
+// the publisher's signature.
+func (e *Evidence) Signed() bool {
+	return e.Record.Verdict == trust.Signed && e.SHA256SUMS != nil && e.Signature != nil && e.SigningKeys != nil
+}
+
+// DescribeEvidence returns the descriptor of an evidence manifest, with the verdict as its
+// only annotation. A reader of the index thus knows the verdict without a further request.
+// The annotation is not signed, so it is used only in lists of versions. A gateway verifies
+// the evidence itself before it serves a version.
+func DescribeEvidence(desc ocispec.Descriptor, verdict trust.Verdict) ocispec.Descriptor {
+	desc.Annotations = map[string]string{annotationVerdict: string(verdict)}
+	return desc
+}
+
+// verdictAnnotation returns the annotation that [DescribeEvidence] sets, or nil if there is no valid one.
+func verdictAnnotation(desc ocispec.Descriptor) map[string]string {
+	switch v := trust.Verdict(desc.Annotations[annotationVerdict]); v {
+	case trust.Signed, trust.ChecksumOnly:
+		return map[string]string{annotationVerdict: string(v)}
+	}
+	return nil
+}
+
+// ReadVerdict returns the verdict in a version's index, without reading the evidence. An
+// index that an earlier release wrote contains no verdict. In that case ReadVerdict fetches
+// the evidence manifest, and derives the verdict from the manifest's layers. For a version
+// without evidence, ReadVerdict returns [trust.ChecksumOnly]. It returns the same errors as
+// [ReadEvidence].
+func ReadVerdict(ctx context.Context, store Fetcher, v *Version) (trust.Verdict, error) {
+	if v.Evidence == nil {
+		return trust.ChecksumOnly, nil
+	}
+	if said := verdictAnnotation(*v.Evidence); said != nil {
+		return trust.Verdict(said[annotationVerdict]), nil
+	}
+	m, err := fetchManifest(ctx, store, *v.Evidence, TypeEvidence)
+	if err != nil {
+		return "", err
+	}
+	// A push stores a signature together with keys only if one of the keys made the
+	// signature.
+	parts := map[string]bool{}
+	for _, layer := range m.Layers {
+		parts[layer.MediaType] = true
+	}
+	if parts[mediaTypeSums] && parts[mediaTypeSignature] && parts[mediaTypeSigningKeys] {
+		return trust.Signed, nil
+	}
+	return trust.ChecksumOnly, nil
+}
+
+// verdictReads is the maximum number of versions that FindSigned reads concurrently.
+const verdictReads = 8
+
+// errFound ends the search of FindSigned.
+var errFound = errors.New("found")
+
+// FindSigned returns one of the versions whose verdict is [trust.Signed]. It calls verdict concurrently, and stops at
+// the first error or signed version.
+func FindSigned(ctx context.Context, versions []provider.Version, verdict func(context.Context, provider.Version) (trust.Verdict, error)) (signed provider.Version, found bool, err error) {
+	var hit atomic.Pointer[provider.Version]
+	group, reading := errgroup.WithContext(ctx)
+	group.SetLimit(verdictReads)
+	for _, v := range slices.Backward(versions) { // the newest version is most likely to be signed
+		group.Go(func() error {
+			if reading.Err() != nil {
+				return context.Cause(reading)
+			}
+			got, err := verdict(reading, v)
+			if err != nil || got != trust.Signed {
+				return err
+			}
+			hit.Store(&v)
+			return errFound
+		})
+	}
+	err = group.Wait()
+	if v := hit.Load(); v != nil {
+		return *v, true, nil
+	}
+	return signed, false, err
+}
+
+// FindSignedIn returns a version in a provider's repository whose index says that it is signed. It reads the indexes
+// and not the summary, which may be outdated. The index is not verified: a registry that forges a verdict can only cause
+// a refusal.
+func FindSignedIn(ctx context.Context, store ListedFetcher, a provider.Address) (signed provider.Version, found bool, err error) {
+	tags, err := ListAnyTags(ctx, store)
+	if err != nil {
+		return signed, false, err
+	}
+	return FindSigned(ctx, ociaddr.Versions(tags), func(ctx context.Context, v provider.Version) (trust.Verdict, error) {
+		found, err := Read(ctx, store, a, v)
+		switch {
+		case IsContent(err), errors.Is(err, errdef.ErrNotFound):
+			return "", nil
+		case err != nil:
+			return "", fmt.Errorf("version %s: %w", v, err)
+		}
+		return KnownVerdict(ctx, store, v, found)
+	})
+}
+
+// KnownVerdict is like [ReadVerdict]. If the registry has lost the evidence of an index that does not state the verdict,
+// the hint of its error says how to repair the version.
+func KnownVerdict(ctx context.Context, store Fetcher, v provider.Version, found *Version) (trust.Verdict, error) {
+	verdict, err := ReadVerdict(ctx, store, found)
+	if err == nil {
+		return verdict, nil
+	}
+	err = fmt.Errorf("version %s: %w", v, err)
+	if IsContent(err) {
+		return "", hint.Wrap(err, "if the origin signs version %s, push it again with --force; otherwise delete its tag", v)
+	}
+	return "", err
 }

@@ -72,8 +72,7 @@ func (w *push) announcements(ctx context.Context) (otherPushes, error) {
 	return out, nil
 }
 
-// signedEvidence returns a descriptor of evidence with annotations that say that the evidence
-// is signed. It returns nil if the evidence is not signed.
+// signedEvidence describes evidence as signed. It returns nil if the evidence is not signed.
 func (w *push) signedEvidence(ctx context.Context, desc *ocispec.Descriptor) (*ocispec.Descriptor, error) {
 	p, err := w.readProof(ctx, desc)
 	if err != nil || p.grade != gradeSigned {
@@ -83,13 +82,14 @@ func (w *push) signedEvidence(ctx context.Context, desc *ocispec.Descriptor) (*o
 	return &described, nil
 }
 
-// announces reports whether the push has to announce itself before it writes. A push of only
-// some of the version's platforms has to announce itself, because other pushes might push
-// other platforms at the same time. If the registry cannot remove announcements, a push
-// announces itself only if several jobs are likely to push one platform each
-// ([origin.Release.ByPublisher]).
+// announces reports whether the push has to announce itself before it writes: while it pushes only some platforms,
+// others might push other ones. If the registry cannot remove announcements, a push announces itself only if
+// several jobs are likely to push one platform each ([origin.Release.ByPublisher]).
 func (w *push) announces(ctx context.Context) (bool, error) {
-	if !w.release.Partial || w.release.Claims.SHA256SUMS != nil && !listsMore(w.release.Claims, w.offers) {
+	offers := func(p provider.Platform) bool {
+		return slices.ContainsFunc(w.release.Packages, func(pkg origin.Package) bool { return pkg.Platform == p })
+	}
+	if !w.release.Partial || w.release.Claims.SHA256SUMS != nil && !listsMore(w.release.Claims, offers) {
 		return false, nil
 	}
 	if w.release.ByPublisher {
@@ -98,13 +98,7 @@ func (w *push) announces(ctx context.Context) (bool, error) {
 	return w.canRemove(ctx)
 }
 
-// offers reports whether the release has a package for the platform.
-func (a *asked) offers(p provider.Platform) bool {
-	return slices.ContainsFunc(a.release.Packages, func(pkg origin.Package) bool { return pkg.Platform == p })
-}
-
-// announce writes the announcement of this push. If the push has announced itself before,
-// it renews the announcement under the same tag.
+// announce writes the announcement of this push, or renews it under the same tag.
 func (w *push) announce(ctx context.Context) error {
 	if w.own == nil {
 		err := w.offerEvidence(ctx)
@@ -124,8 +118,7 @@ func (w *push) announce(ctx context.Context) error {
 	return w.tagAnnouncement(ctx, false)
 }
 
-// tagAnnouncement writes the push's announcement. If the tag named an older manifest of the
-// announcement, tagAnnouncement deletes the older manifest.
+// tagAnnouncement writes the push's announcement, and deletes the manifest that the tag named before.
 func (w *push) tagAnnouncement(ctx context.Context, done bool) error {
 	at := w.o.Now()
 	if !done {
@@ -149,16 +142,13 @@ func (w *push) tagAnnouncement(ctx context.Context, done bool) error {
 	return nil
 }
 
-// mustRenew reports whether the push must renew its announcement. This is the case if other
-// pushes will soon treat this push as crashed, or if the announcement is gone from the
-// registry.
+// mustRenew reports whether other pushes will soon treat this push as crashed, or its announcement is gone.
 func (w *push) mustRenew(others otherPushes) bool {
 	return w.own != nil && (!others.ownListed || w.o.Now().Sub(w.own.writtenAt) > repo.RenewAge)
 }
 
-// finish removes announcements that no push needs any more. It runs after the last round,
-// which found that the index needs no further change. A later push removes the
-// announcements that finish cannot remove.
+// finish removes announcements that no push needs any more, after the round that found nothing to change. A later
+// push removes those that finish cannot remove.
 func (w *push) finish(ctx context.Context, others otherPushes, index *artifact.Version, readAt time.Time) {
 	w.removeAll(ctx, others, readAt, func(a repo.Announced) bool {
 		return a.Old(w.clock.Now()) && !a.In(index) // this announcement is not in the index, so the decision has rejected it
@@ -186,9 +176,8 @@ func (w *push) finish(ctx context.Context, others otherPushes, index *artifact.V
 	}
 }
 
-// clean removes those announcements of other pushes whose packages and evidence are in the
-// index. It removes nothing if one of the other announcements is open. The caller must read
-// the index after the announcements.
+// clean removes those announcements of other pushes that the index contains, unless one of them is open. The
+// caller must read the index after the announcements.
 func (w *push) clean(ctx context.Context, others otherPushes, index *artifact.Version, readAt time.Time) {
 	if !others.open {
 		w.removeAll(ctx, others, readAt, func(a repo.Announced) bool { return a.In(index) })
@@ -210,8 +199,7 @@ func (w *push) remove(ctx context.Context, a repo.Announced) bool {
 	return err == nil
 }
 
-// noteDelete remembers that the repository's manifests cannot be deleted if err says so. err
-// is the error of a delete.
+// noteDelete remembers that manifests cannot be deleted if err, the error of a delete, says so.
 func (w *push) noteDelete(err error) {
 	if err != nil && !repo.IsNotFound(err) && repo.CannotDelete(err) {
 		w.removable.Store(w.Dest.Repository, false)
@@ -227,13 +215,11 @@ func (w *push) withdraw(ctx context.Context) bool {
 	return true
 }
 
-// isFresh reports whether data that was read at readAt is recent enough to write or delete
-// on its basis.
+// isFresh reports whether the push may write or delete on the basis of what it read at readAt.
 func (w *push) isFresh(readAt time.Time) bool { return w.o.Now().Sub(readAt) <= repo.MaxReadAge }
 
-// canRemove finds out whether the registry can remove announcements. It tries to remove an
-// announcement that an earlier push has left behind. If there is no such announcement,
-// canRemove stores a probe and deletes it. The probe is a manifest without any other purpose.
+// canRemove finds out whether the registry can remove announcements: it removes one that an earlier push has left
+// behind, or else a probe.
 func (w *push) canRemove(ctx context.Context) (bool, error) {
 	// Docker Hub deletes neither tags nor tagged manifests, and nothing can be deleted from a bundle.
 	if w.Dest.Repository.Registry.Canonical() == ociaddr.DockerHub || w.Dest.Store.Remote() == nil {
@@ -258,10 +244,9 @@ func (w *push) canRemove(ctx context.Context) (bool, error) {
 	return can, nil
 }
 
-// removeLeftover looks for a version with announcements that no push needs any more, and
-// removes these announcements. tried reports whether there was anything to remove, and can
-// reports whether the registry allowed the removal. If a tag rule forbids one removal, it
-// forbids all removals. Each push would then leave an announcement behind.
+// removeLeftover removes the announcements of a version that no push needs any more. tried reports whether there
+// were any, and can whether the registry allowed it. If a tag rule forbids one removal, it forbids all: each push
+// would then leave an announcement behind.
 func (w *push) removeLeftover(ctx context.Context) (tried, can bool, err error) {
 	c := &repo.Cleaner{Provider: w.release.Provider(), Store: w.Dest.Store, Clock: w.clock, Now: w.o.Now, Recent: w.recent}
 	tags, err := c.Recent.List(ctx, w.Dest.Store, w.o.Now)
@@ -288,8 +273,7 @@ func (w *push) removeLeftover(ctx context.Context) (tried, can bool, err error) 
 	return false, false, nil
 }
 
-// removeProbe stores a manifest without a tag and deletes it, to find out whether this login
-// can delete manifests.
+// removeProbe stores and deletes a manifest without a tag, to find out whether this login can delete manifests.
 func (w *push) removeProbe(ctx context.Context) (bool, error) {
 	probe, err := artifact.Placeholder("")
 	if err != nil {

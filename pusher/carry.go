@@ -30,8 +30,7 @@ const (
 	maxCarriedNesting = 3
 )
 
-// carrier copies those manifests and blobs of one version that are verified only by their
-// digests.
+// carrier copies what is verified only by digest: the manifests and blobs of one version.
 type carrier struct {
 	target  // the destination
 	from    Stored
@@ -58,8 +57,7 @@ func (c *carrier) markStored(d digest.Digest) {
 	c.stored[d] = true
 }
 
-// admit counts a manifest or a blob before it is read, and reports whether it still has to be
-// copied. It fails if the carrier exceeds a limit.
+// admit counts a manifest or a blob before it is read, and reports whether it still has to be copied.
 func (c *carrier) admit(desc ocispec.Descriptor) (bool, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -96,16 +94,15 @@ type manifestParts struct {
 	Subject   *ocispec.Descriptor  `json:"subject"`
 }
 
-// hasSubject reports whether a manifest has a subject. A registry attaches the manifest to
-// that subject, even if another client has pushed the subject.
+// hasSubject reports whether a manifest has a subject. A registry attaches it to that subject, whoever has pushed
+// the subject.
 func hasSubject(data []byte) (bool, error) {
 	var m manifestParts
 	err := artifact.Unmarshal(data, &m)
 	return m.Subject != nil, err
 }
 
-// storeParts stores all parts of a manifest, at any depth. It does not store the manifest
-// itself.
+// storeParts stores all parts of a manifest, at any depth, but not the manifest itself.
 func (c *carrier) storeParts(ctx context.Context, desc ocispec.Descriptor, data []byte) error {
 	return c.storePartsAt(ctx, desc, data, 1)
 }
@@ -149,8 +146,7 @@ func (c *carrier) storePartsAt(ctx context.Context, desc ocispec.Descriptor, dat
 	return nil
 }
 
-// storeManifest stores a part that is itself a manifest, and the parts of that manifest. It
-// refuses a manifest with a subject.
+// storeManifest stores a part that is itself a manifest without a subject, and its parts.
 func (c *carrier) storeManifest(ctx context.Context, desc ocispec.Descriptor, depth int) error {
 	data, err := c.fetch(ctx, desc)
 	if err != nil {
@@ -178,8 +174,7 @@ func (c *carrier) fetch(ctx context.Context, desc ocispec.Descriptor) ([]byte, e
 	return data, err
 }
 
-// storeBlob stores a blob. It first copies the blob to a temporary file. It uploads the file
-// only if the digest is right.
+// storeBlob stores a blob. It uploads a temporary file, once the digest is right.
 func (c *carrier) storeBlob(ctx context.Context, desc ocispec.Descriptor) error {
 	temp, err := fill.NewTemp("", "ocibridge-*.blob")
 	if err != nil {
@@ -225,9 +220,8 @@ func (c *carrier) readBlob(ctx context.Context, desc ocispec.Descriptor, to temp
 	return c.sourceError(err)
 }
 
-// tempWriter writes a temporary file. Its errors are *[fill.StorageError], so that callers
-// can distinguish them from errors of the source. tempWriter must have no ReadFrom method,
-// because ReadFrom would also return errors of the source.
+// tempWriter writes a temporary file. Its errors are *[fill.StorageError], which are not errors of the source. It
+// must have no ReadFrom method, because ReadFrom would also return errors of the source.
 type tempWriter struct{ file *io.OffsetWriter }
 
 // Write implements [io.Writer].
@@ -239,9 +233,8 @@ func (w tempWriter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// sourceError converts an error from reading the source. If the content was wrong, the result
-// wraps [artifact.ErrDamaged]. If the registry failed, the result is a *[RegistryError]. If
-// err is nil, the result is nil.
+// sourceError converts an error from reading the source. It wraps [artifact.ErrDamaged] if the content was wrong,
+// and is a *[RegistryError] if the registry failed.
 func (c *carrier) sourceError(err error) error {
 	if errors.Is(err, orascontent.ErrMismatchedDigest) || errors.Is(err, orascontent.ErrTrailingData) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return fmt.Errorf("%w: %w", artifact.ErrDamaged, err)
@@ -252,11 +245,9 @@ func (c *carrier) sourceError(err error) error {
 	return err
 }
 
-// supersedes reports whether one manifest (data) has the same subject as another manifest
-// (other), and all layers of the other manifest. When cosign adds a signature, it stores a
-// manifest that supersedes the old manifest, and moves the tag to the new manifest. The
-// layers must also have the same annotations, because the annotations contain the signatures
-// of the layers' bytes.
+// supersedes reports whether a manifest has the same subject as another one, and all of its layers. cosign stores
+// such a manifest when it adds a signature, and moves the tag to it. The annotations of layers count, because they
+// contain the signatures.
 func supersedes(data, other []byte) bool {
 	var a, b manifestParts
 	if artifact.Unmarshal(data, &a) != nil || artifact.Unmarshal(other, &b) != nil || len(b.Layers) == 0 || !sameDigest(a.Subject, b.Subject) {

@@ -27,13 +27,11 @@ func gradeOf(verdict trust.Verdict, document []byte) grade {
 // candidate is evidence that a version might get.
 type candidate struct {
 	grade grade
-	// covers is set if the evidence contradicts no package of the version. This is the case
-	// if the evidence's SHA256SUMS lists all packages, or if the evidence has no SHA256SUMS.
+	// covers is set if the evidence has no SHA256SUMS, or one that lists all packages of the version.
 	covers bool
 }
 
-// evidenceFacts is the input of [evidenceFacts.choose], which chooses between three
-// candidates.
+// evidenceFacts is the input of [evidenceFacts.choose].
 type evidenceFacts struct {
 	stored    candidate // the evidence that the version has
 	release   candidate // the evidence of this push; absent if the registry refuses evidence
@@ -57,9 +55,8 @@ const (
 	refuseEvidence   evidenceAction = "refuse"   // a conflict, because no evidence covers the packages
 )
 
-// choose returns the action for a version. It keeps stored evidence that does not cover the
-// packages only if the packages do not change. Only a forced push stores new evidence that
-// does not cover the packages.
+// choose returns the action for a version. It keeps stored evidence that does not cover the packages only if the
+// packages do not change. Only a forced push stores new evidence that does not cover them.
 func (f evidenceFacts) choose() evidenceAction {
 	action := f.strongest()
 	switch {
@@ -75,9 +72,9 @@ func (f evidenceFacts) choose() evidenceAction {
 	return refuseEvidence
 }
 
-// strongest compares the grades of the candidates. Stored evidence wins a tie, unless a
-// refresh is requested. Even a refresh never replaces evidence with weaker evidence. It
-// replaces signed evidence only with signed evidence that covers the packages.
+// strongest compares the grades of the candidates. Stored evidence wins a tie, unless a refresh is requested.
+// Nothing replaces evidence with weaker evidence, or signed evidence with evidence that does not cover the
+// packages.
 func (f evidenceFacts) strongest() evidenceAction {
 	announced := f.announced.grade != gradeAbsent
 	notWeaker := f.release.grade >= f.stored.grade && (f.stored.grade < gradeSigned || f.release.covers)
@@ -113,8 +110,7 @@ func (f evidenceFacts) useRelease() evidenceAction {
 	return keepEvidence
 }
 
-// of returns the candidate that an action chooses. Absent evidence contradicts no package,
-// so it covers every version.
+// of returns the candidate that an action chooses. Absent evidence covers every version.
 func (f evidenceFacts) of(a evidenceAction) candidate {
 	chosen := map[evidenceAction]candidate{
 		keepEvidence: f.stored, addEvidence: f.release, replaceEvidence: f.release, completeEvidence: f.announced,

@@ -9,9 +9,12 @@ import (
 	"sync"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"oras.land/oras-go/v2/errdef"
 
 	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/base/hint"
 	"github.com/ocibridge/ocibridge/internal/base/subject"
+	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher/repo"
@@ -39,30 +42,26 @@ func (o *original) warnRewritten(p provider.Platform, reason string) {
 	o.warnings = append(o.warnings, fmt.Sprintf("the manifest for %s in %s is not copied as it is, and a new one is stored: %s", p, o.from.Repository, reason))
 }
 
-// rewriteIndex makes the copy store a new index, and warns. It resets the count of copied
-// content.
+// rewriteIndex makes the copy store a new index, warns, and resets the count of copied content.
 func (w *push) rewriteIndex(reason string) {
 	w.warn("the index in %s is not copied as it is, and a new one is stored: %s", w.original.from.Repository, reason)
 	w.original.index, w.original.carrier = nil, newCarrier(w.original.from, w.target, w.release.Version())
 }
 
-// cannotCarry reports whether err means that a manifest cannot be copied byte for byte. This
-// is the case if parts of the manifest cannot be read or exceed a limit, or if the
-// destination refuses them.
+// cannotCarry reports whether err means that a manifest cannot be copied byte for byte: its parts cannot be read
+// or exceed a limit, or the destination refuses them.
 func (w *push) cannotCarry(err error) bool {
 	return repo.IsUnusable(err) || errors.Is(err, repo.ErrTooMuchAttached) || w.IsRefusal(err)
 }
 
-// Copy copies the wanted platforms of a version from another repository. If want is empty, or the
-// version has no platforms, it copies all of the version. The errors for a module are those of
-// [Pusher.PushZip]. For a provider, Copy verifies the version in the same way as [Pusher.Push] verifies a
-// release.
+// Copy copies the wanted platforms of a version from another repository, or all of the version if want is empty or
+// it has no platforms. It verifies the version of a provider in the same way as [Pusher.Push] does. The errors for
+// a module are those of [Pusher.PushZip].
 //
-// Copy stores a manifest byte for byte if everything that the manifest says was verified. A
-// version that is copied whole into a repository without that version therefore keeps the
-// digest of its index, whatever tool created the index. Copy then copies the referrers of
-// each manifest that it has stored byte for byte. It does not verify referrers. It copies no
-// tags of referrers except the tags of cosign. These tags contain the digest of the subject.
+// Copy stores a manifest byte for byte if everything that the manifest says was verified. A version that is copied
+// whole into a repository without it therefore keeps the digest of its index, whatever tool created the index.
+// Copy then copies the referrers of these manifests, which it does not verify. It copies no tags of referrers
+// except those of cosign, which contain the digest of the subject.
 func (p *Pusher) Copy(ctx context.Context, from Stored, v provider.Version, want []provider.Platform) (*Result, error) {
 	if !subject.TraitsOf(from.Subject).Packages {
 		return p.copyZip(ctx, from, v)
@@ -113,10 +112,8 @@ func (p *Pusher) beginCopy(ctx context.Context, from Stored, v provider.Version,
 	return w, nil
 }
 
-// platformManifest chooses the manifest to store for a package, and returns the package and
-// the manifest. If the original's manifest agrees with the verified package, platformManifest
-// stores that manifest with its other parts, and returns it. Otherwise it returns the package
-// and the encoded manifest unchanged.
+// platformManifest chooses the manifest to store for a package, and returns both. It stores the original's
+// manifest with its other parts if that agrees with the verified package. Otherwise, it returns its arguments.
 func (w *push) platformManifest(ctx context.Context, p artifact.Package, encoded artifact.Blob) (artifact.Package, artifact.Blob, error) {
 	if w.original == nil {
 		return p, encoded, nil
@@ -158,8 +155,8 @@ func (w *push) platformManifest(ctx context.Context, p artifact.Package, encoded
 	return p, manifest, nil
 }
 
-// omittable returns a package that may be left out. It returns nil if the package has to be
-// read, also because the checksums do not give the digest that the source's index gives.
+// omittable returns a package that may be left out, or nil if the package has to be read, also because the
+// checksums do not give the digest that the source's index gives.
 func (a *asked) omittable(pkg origin.Package) *artifact.Package {
 	if a.original == nil {
 		return nil
@@ -175,9 +172,8 @@ func (a *asked) omittable(pkg origin.Package) *artifact.Package {
 	return p
 }
 
-// omit stores the manifest of a package, and leaves the package out. It returns nil if the
-// package has to be read, because it is not omittable, or because its manifest cannot be
-// copied.
+// omit stores the manifest of a package, and leaves the package out. It returns nil if the package is not
+// omittable, or if its manifest cannot be copied.
 func (w *push) omit(ctx context.Context, pkg origin.Package) (*artifact.Package, error) {
 	p := w.omittable(pkg)
 	if p == nil {
@@ -194,15 +190,9 @@ func (w *push) omit(ctx context.Context, pkg origin.Package) (*artifact.Package,
 	return &out, nil
 }
 
-// hasOmitted reports whether the package for a platform was left out. o can be nil.
-func (o *original) hasOmitted(p provider.Platform) bool {
-	return o != nil && slices.Contains(o.omitted, p)
-}
-
-// storeOriginal stores the manifests and blobs that the original's index names, if the index
-// can be copied byte for byte. This requires that everything in the index was verified, and
-// that the destination lacks the version. storeOriginal reports whether it stored the
-// manifests and blobs. It does not store the index itself.
+// storeOriginal stores what the original's index names, but not the index itself, and reports whether it did so.
+// The index can be copied byte for byte if the destination lacks the version, and everything in the index was
+// verified.
 func (w *push) storeOriginal(ctx context.Context, packages []artifact.Package) (bool, error) {
 	o := w.original
 	if o == nil || !o.whole || w.before != nil {
@@ -233,14 +223,12 @@ func (w *push) storeOriginal(ctx context.Context, packages []artifact.Package) (
 	return err == nil, err
 }
 
-// isOriginal reports whether the tag names the original's index, and the next version adds
-// nothing to it.
+// isOriginal reports whether the tag names the original's index, to which the next version adds nothing.
 func (a *asked) isOriginal(stored, next *artifact.Version) bool {
 	return a.original != nil && a.original.index != nil && stored.Index.Digest == a.original.index.Descriptor.Digest && sameContent(stored, next)
 }
 
-// unverified describes the first claim of the original's index that was not verified. It
-// returns "" if there is no such claim.
+// unverified describes the first claim of the original's index that was not verified, or returns "".
 func (a *asked) unverified(data []byte, packages []artifact.Package) string {
 	found := a.original.version
 	for _, p := range found.Packages {
@@ -276,4 +264,102 @@ func (a *asked) unverified(data []byte, packages []artifact.Package) string {
 		return "its entry for the evidence is wrong"
 	}
 	return ""
+}
+
+// readZip returns a version of a module, and the bytes of its manifest. The error wraps
+// [origin.ErrVersionNotFound] if the version is not stored.
+func (s Stored) readZip(ctx context.Context, v provider.Version) (*artifact.Version, artifact.Blob, error) {
+	found, err := artifact.ReadZip(ctx, s.Store, s.Subject, v)
+	if errors.Is(err, errdef.ErrNotFound) {
+		return nil, artifact.Blob{}, s.absent(v)
+	}
+	var data []byte
+	if err == nil {
+		data, err = artifact.FetchManifest(ctx, s.Store, found.Index)
+	}
+	if err == nil {
+		// A registry would attach the copy to that other manifest.
+		var attached bool
+		if attached, err = hasSubject(data); err == nil && attached {
+			err = fmt.Errorf("%w: it refers to another manifest", artifact.ErrNotModule)
+		}
+	}
+	switch {
+	case repo.IsUnusable(err):
+		return nil, artifact.Blob{}, hint.Wrap(fmt.Errorf("%s %s in %s: %w", s.Subject, v, s.Repository, err), "this version cannot be copied: push it again with ocibridge module push")
+	case err != nil:
+		return nil, artifact.Blob{}, s.failed(v, err)
+	}
+	found.Owner, found.Version = s.Subject, v // other tools do not record them
+	return found, artifact.Blob{Descriptor: repo.Plain(found.Index), Data: data}, nil
+}
+
+// copyZip copies a version of a module from another repository, byte for byte: its manifest, everything that the
+// manifest names, and its referrers. A copy has a tag without a leading v, even if the source's tag has one.
+//
+// The errors are those of [Pusher.PushZip]. The copy is unchanged if the destination has the same content, even
+// under another manifest. copyZip then copies no referrers to it.
+func (p *Pusher) copyZip(ctx context.Context, from Stored, v provider.Version) (*Result, error) {
+	w, err := p.newZipCopy(ctx, from, v)
+	if err != nil {
+		return nil, err
+	}
+	unlock, err := w.Dest.LockFor(ctx, "copy of %s %s", from.Subject, v)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	ctx = repo.MayPush(ctx, w.Dest.Repository)
+	out, err := w.run(ctx)
+	if err != nil || p.o.WithoutReferrers || out.Digest != w.manifest.Descriptor.Digest.String() {
+		return out, err
+	}
+	warn := func(format string, args ...any) { out.Warnings = append(out.Warnings, fmt.Sprintf(format, args...)) }
+	w.carrier.help = helpAttached
+	out.Referrers, out.ReferrersSent, err = w.carrier.copyReferrers(ctx, []ocispec.Descriptor{w.manifest.Descriptor}, warn)
+	if err != nil {
+		return nil, err
+	}
+	if out.ReferrersSent > 0 && out.Status == Unchanged {
+		out.Status = Completed
+	}
+	return out, nil
+}
+
+// planCopyZip returns the result that copyZip would have, without the referrers. It reads zips only to compare
+// them, if they have no h1: hashes.
+func (p *Pusher) planCopyZip(ctx context.Context, from Stored, v provider.Version) (*Result, error) {
+	w, err := p.newZipCopy(ctx, from, v)
+	if err != nil {
+		return nil, err
+	}
+	out, err := w.plan(ctx)
+	if err != nil || out.Status == Unchanged {
+		return out, err
+	}
+	exists, err := w.Dest.Store.Exists(ctx, w.want.Zip().Layer())
+	if err != nil {
+		return nil, w.Failed("look for the zip in", err)
+	}
+	out.Packages[0].Sent = !exists
+	return out, nil
+}
+
+func (p *Pusher) newZipCopy(ctx context.Context, from Stored, v provider.Version) (*zipPush, error) {
+	dest, err := p.o.Destination(ctx, from.Subject)
+	if err != nil {
+		return nil, err
+	}
+	found, manifest, err := from.readZip(ctx, v)
+	if err != nil {
+		return nil, err
+	}
+	tag, err := ociaddr.VersionTag(v)
+	if err != nil {
+		return nil, err
+	}
+	to := p.to(dest)
+	c := newCarrier(from, to, v)
+	c.zip, c.help = found.Zip().Digest, "a module has a zip of at most 4 GiB, and 2,000 other parts of 1 GiB together: use the registry's own tools to copy this one"
+	return &zipPush{target: to, want: found, manifest: manifest, tag: tag, carrier: c}, nil
 }

@@ -17,8 +17,7 @@ import (
 // The evidence of a version must list every package of the version. Otherwise a signed
 // version could contain an unsigned package.
 
-// proof is evidence that was read for a decision. The zero value means that there is no
-// evidence.
+// proof is evidence that was read for a decision. The zero value: there is no evidence.
 type proof struct {
 	descriptor *ocispec.Descriptor // nil: there is no evidence
 	grade      grade
@@ -27,8 +26,7 @@ type proof struct {
 	own        bool             // this is the release's evidence
 }
 
-// situation is the input of a decision: what is stored, what the release brings, what
-// other pushes have announced, and the policy.
+// situation is the input of a decision.
 type situation struct {
 	before         *artifact.Version // the version when the push began; nil: it did not exist
 	stored         *artifact.Version // the version that the tag names now; nil: there is none
@@ -63,8 +61,7 @@ type decision struct {
 	conflict *conflict // why the release is refused; nil: it is accepted
 }
 
-// decide merges a release with the stored version and with the announcements of other
-// pushes. It is a pure function.
+// decide merges a release with the stored version and the announcements of other pushes. It is pure.
 func (s situation) decide() decision {
 	next := &artifact.Version{Owner: s.sums.Provider(), Version: s.sums.Version(), Protocols: s.protocols, Packages: slices.Clone(s.packages)}
 	replaced, refused := s.addStored(next)
@@ -80,9 +77,8 @@ func (s situation) decide() decision {
 	return d
 }
 
-// addStored adds the stored packages for platforms that the release lacks. addStored returns
-// a conflict if the release contradicts a stored package. A forced push drops the
-// contradicted package instead, and replaced is then true.
+// addStored adds the stored packages for platforms that the release lacks. A stored package that the release
+// contradicts is a conflict. A forced push drops it instead, and replaced is then true.
 func (s situation) addStored(next *artifact.Version) (replaced bool, refused *conflict) {
 	if s.stored == nil {
 		return false, nil
@@ -109,9 +105,8 @@ func (s situation) addStored(next *artifact.Version) (replaced bool, refused *co
 	return replaced, nil
 }
 
-// addEvidence gives the version the evidence that [evidenceFacts.choose] chooses. If a forced
-// push stores the release's evidence, addEvidence removes the packages that this evidence
-// contradicts.
+// addEvidence gives the version the evidence that [evidenceFacts.choose] chooses. A forced push then drops the
+// packages that the release's evidence contradicts.
 func (s situation) addEvidence(d *decision, replaced bool) *conflict {
 	stored, release, announced := s.storedEvidence, s.releaseEvidence, s.announcedEvidence
 	if s.before != nil && announced.contradicts(s.before.Packages...) != nil {
@@ -143,19 +138,15 @@ func (s situation) addEvidence(d *decision, replaced bool) *conflict {
 	return nil
 }
 
-// mayRefresh reports whether the release's evidence may replace the stored evidence of the
-// same grade. mayRefresh returns false if another push has stored the stored evidence since
-// this push began. Otherwise two pushes that refresh the evidence would replace each other's
-// evidence forever.
+// mayRefresh reports whether the release's evidence may replace stored evidence of the same grade. It may not if
+// another push has stored that since this push began: two pushes would replace each other's evidence forever.
 func (s situation) mayRefresh() bool {
 	return s.refresh && s.releaseEvidence.descriptor != nil && s.storedEvidence.descriptor != nil && !s.storedEvidence.is(s.releaseEvidence) &&
 		s.before != nil && s.before.Evidence != nil && s.before.Evidence.Digest == s.storedEvidence.descriptor.Digest
 }
 
-// addAnnounced adds the announced packages for platforms that the version lacks. It skips a
-// package that the version's evidence contradicts. It also skips a package unless the
-// release's checksums list the package with its digest. Only unsigned checksums may omit the
-// package.
+// addAnnounced adds the announced packages for platforms that the version lacks. The release's checksums must list
+// a package with its digest. Only unsigned checksums may omit it.
 func (s situation) addAnnounced(d *decision) {
 	for _, p := range s.announced {
 		sum, ok := listed(s.sums, p)
@@ -166,18 +157,16 @@ func (s situation) addAnnounced(d *decision) {
 	}
 }
 
-// addFitting adds a package of another push. It skips the package if the version has one for
-// its platform, if its file name belongs to another version or platform, or if the evidence
-// contradicts the package.
+// addFitting adds a package of another push, unless the version has one for its platform, its file name belongs to
+// another version or platform, or the evidence contradicts it.
 func (s situation) addFitting(v *artifact.Version, p artifact.Package, evidence proof) {
 	if repo.Find(v.Packages, p.Platform) == nil && !provider.Misnamed(p.Filename, s.sums.Version(), p.Platform) && evidence.contradicts(p) == nil {
 		v.Packages = append(v.Packages, p)
 	}
 }
 
-// refuse returns the decision to refuse the release. If this push has overwritten the tag of
-// a push with signed evidence, the decision restores the packages and the evidence that the
-// other push announced.
+// refuse returns the decision to refuse the release. If this push has overwritten the tag of a push with signed
+// evidence, the decision restores what that push announced.
 func (s situation) refuse(c *conflict) decision {
 	d := decision{action: refuseEvidence, conflict: c}
 	if !s.overwrote || s.announcedEvidence.descriptor == nil {
@@ -202,10 +191,9 @@ func (p proof) candidate(packages []artifact.Package) candidate {
 	return candidate{p.grade, p.descriptor != nil && p.contradicts(packages...) == nil}
 }
 
-// contradicts returns the conflict with the first package that the evidence does not list, or
-// nil if the evidence lists all packages or has no SHA256SUMS. If the digest of a package is
-// not known yet, contradicts checks only the name. Evidence that cannot be read contradicts
-// every package.
+// contradicts returns the conflict with the first package that the evidence does not list, or nil. Of a package
+// without a known digest, it checks only the name. Evidence without a SHA256SUMS contradicts nothing, and
+// unreadable evidence every package.
 func (p proof) contradicts(packages ...artifact.Package) *conflict {
 	for _, pkg := range packages {
 		c := &conflict{platform: pkg.Platform, found: pkg.Digest, ofRelease: p.own}
@@ -230,10 +218,8 @@ func (p proof) contradicts(packages ...artifact.Package) *conflict {
 	return nil
 }
 
-// listed returns the digest that checksums give for a package, and whether the checksums list
-// the package. The checksums may list the package under the standard file name for its
-// platform, or under its own file name. A file name of another version or platform does not
-// count, because that name ties the bytes to the other version or platform.
+// listed returns the digest that checksums give for a package under the standard file name for its platform or
+// under its own. A file name of another version or platform does not count: it ties the bytes to that one.
 func listed(sums *trust.Checksums, p artifact.Package) (digest.Digest, bool) {
 	sum, ok := sums.SumFor(p.Platform, p.Filename)
 	return digest.NewDigestFromBytes(digest.SHA256, sum[:]), ok

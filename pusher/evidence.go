@@ -16,9 +16,8 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// offersEvidence reports whether the push offers the release's evidence to a version whose
-// packages are in place. It does so if the version has no evidence, or if the caller wants
-// the evidence refreshed or repaired.
+// offersEvidence reports whether a version whose packages are in place gets the release's evidence: it has none,
+// or the caller wants the evidence refreshed or repaired.
 func (w *push) offersEvidence() bool {
 	switch {
 	case w.withoutEvidence():
@@ -85,8 +84,7 @@ func (w *push) readEvidence(ctx context.Context, desc ocispec.Descriptor) (*arti
 	return e, err
 }
 
-// reportEvidence adds to a result what the stored evidence proves. If an earlier push
-// stored the evidence, reportEvidence verifies it against the provider's policy.
+// reportEvidence adds to a result what the stored evidence proves. It verifies the evidence of an earlier push.
 func (w *push) reportEvidence(ctx context.Context, r *Result, after *artifact.Version) {
 	r.Verdict = artifact.NoEvidence
 	if after.Evidence == nil {
@@ -132,8 +130,7 @@ func (r *Result) warnRefused(refused []artifact.Refusal) {
 	}
 }
 
-// verifyStored verifies evidence that an earlier push stored. Unsigned evidence is allowed
-// unless the policy pins keys.
+// verifyStored verifies evidence of an earlier push, which may be unsigned unless the policy pins keys.
 func (w *push) verifyStored(ctx context.Context, after *artifact.Version) (*artifact.Verified, error) {
 	e, err := w.readEvidence(ctx, *after.Evidence)
 	if err != nil {
@@ -144,9 +141,8 @@ func (w *push) verifyStored(ctx context.Context, after *artifact.Version) (*arti
 	return e.Verify(ctx, w.release.Provider(), w.release.Version(), after.Packages, policy)
 }
 
-// sendEvidence stores the release's evidence. If the registry refuses the evidence,
-// sendEvidence warns and returns nil. For example, the registry's allow list may lack the
-// media type of the evidence.
+// sendEvidence stores the release's evidence. It warns, and returns nil, if the registry refuses the evidence, for
+// example because its allow list lacks the media type.
 func (w *push) sendEvidence(ctx context.Context) (*ocispec.Descriptor, error) {
 	for _, b := range append(slices.Clone(w.evidenceBlobs), artifact.Config(), w.evidence) {
 		err := w.SendBlob(ctx, "push evidence to", b)
@@ -163,8 +159,8 @@ func (w *push) sendEvidence(ctx context.Context) (*ocispec.Descriptor, error) {
 }
 
 // CheckDowngrade returns an error that wraps [trust.ErrUnsigned] if checksums were accepted only because OpenTofu
-// accepts them, too, although a signed version of the provider is stored. It is for callers that use checksums before
-// they push the release. Any other error means that the registry has failed.
+// accepts them, too, although a signed version of the provider is stored. Any other error means that the registry
+// has failed.
 func (p *Pusher) CheckDowngrade(ctx context.Context, sums *trust.Checksums) error {
 	if !sums.AsClients() {
 		return nil
@@ -193,8 +189,7 @@ func (p *Pusher) checkDowngrade(ctx context.Context, dest repo.Destination, sums
 	return nil
 }
 
-// unsignedLasts is how long checkDowngrade relies on its last search of a repository. It is
-// long enough for a sync of many versions.
+// unsignedLasts is how long checkDowngrade relies on its last search: long enough for a sync of many versions.
 const unsignedLasts = time.Minute
 
 // knownUnsigned reports whether no version in the repository was signed a short time ago.

@@ -52,9 +52,8 @@ type mirrorIndex struct {
 	Versions map[string]json.RawMessage `json:"versions"`
 }
 
-// Mirror writes a release into a mirror folder, in the packed layout and with the JSON that
-// "tofu providers mirror" writes. Clients use the folder as a filesystem_mirror, or as a
-// network mirror on a web server. Mirror adds packages, then the version's JSON, and then the
+// Mirror writes a release into a mirror folder, in the packed layout and with the JSON that "tofu providers
+// mirror" writes, for a filesystem_mirror or a web server. It adds packages, then the version's JSON, and then the
 // list of versions. It removes nothing. An existing package with other content is a conflict.
 //
 // Mirror writes only verified packages. The folder stores no evidence.
@@ -70,7 +69,7 @@ func (p *Pusher) Mirror(ctx context.Context, root *os.Root, r *origin.Release) (
 	}
 	// 2. Write packages.
 	files.SweepTemporary(root, m.dir)
-	packages, err := m.writePackages(ctx)
+	packages, err := m.each(ctx, m.writePackage)
 	if err != nil {
 		return nil, err
 	}
@@ -131,8 +130,9 @@ func (m *mirrorPush) result(before int, packages []PackageResult) *Result {
 	return out
 }
 
-// writePackages writes the packages into the folder, several concurrently.
-func (m *mirrorPush) writePackages(ctx context.Context) ([]PackageResult, error) {
+// each returns the results of do for the packages that the folder lacks, several concurrently. It
+// only verifies the packages that the folder has.
+func (m *mirrorPush) each(ctx context.Context, do func(context.Context, origin.Package) (PackageResult, error)) ([]PackageResult, error) {
 	out := make([]PackageResult, len(m.release.Packages))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(m.o.Jobs)
@@ -141,8 +141,15 @@ func (m *mirrorPush) writePackages(ctx context.Context) ([]PackageResult, error)
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
-			var err error
-			out[i], err = m.writePackage(ctx, pkg)
+			stored, err := m.stored(pkg)
+			switch {
+			case err != nil:
+			case stored != nil:
+				defer stored.Close()
+				out[i], err = m.keepPackage(ctx, pkg, stored)
+			default:
+				out[i], err = do(ctx, pkg)
+			}
 			return err
 		})
 	}
@@ -154,18 +161,20 @@ func (m *mirrorPush) filename(pkg origin.Package) string {
 	return provider.PackageFilename(m.release.Provider(), m.release.Version(), pkg.Platform)
 }
 
-// writePackage writes one package into the folder. If the folder has the package already,
-// writePackage only verifies it.
+// stored opens a package in the folder. It returns nil if the folder lacks the package.
+func (m *mirrorPush) stored(pkg origin.Package) (*os.File, error) {
+	if m.root == nil {
+		return nil, nil
+	}
+	stored, _, err := files.OpenRegular(m.root, path.Join(m.dir, m.filename(pkg)))
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return stored, err
+}
+
+// writePackage writes one package into the folder.
 func (m *mirrorPush) writePackage(ctx context.Context, pkg origin.Package) (PackageResult, error) {
-	name := path.Join(m.dir, m.filename(pkg))
-	stored, _, err := files.OpenRegular(m.root, name)
-	if err == nil {
-		defer stored.Close()
-		return m.keepPackage(ctx, pkg, stored)
-	}
-	if !errors.Is(err, fs.ErrNotExist) {
-		return PackageResult{}, err
-	}
 	s, err := m.open(ctx, pkg)
 	if err != nil {
 		return PackageResult{}, err
@@ -176,7 +185,7 @@ func (m *mirrorPush) writePackage(ctx context.Context, pkg origin.Package) (Pack
 		err = m.addEntry(pkg, s.accepted())
 	}
 	if err == nil {
-		err = files.Replace(m.root, name, s.file.Content(), nil)
+		err = files.Replace(m.root, path.Join(m.dir, m.filename(pkg)), s.file.Content(), nil)
 	}
 	if err != nil {
 		return PackageResult{}, err
@@ -210,8 +219,7 @@ func (m *mirrorPush) keepPackage(ctx context.Context, pkg origin.Package, stored
 	return m.packageResult(pkg, accepted, StagePresent), nil
 }
 
-// packageResult returns the result for a package that is in the folder. It also reports the
-// last event of the package.
+// packageResult returns the result for a package that is in the folder, and reports its last event.
 func (m *mirrorPush) packageResult(pkg origin.Package, accepted trust.Package, stage Stage) PackageResult {
 	m.event(pkg.Platform, stage, 0, accepted.Size())
 	return PackageResult{
@@ -225,8 +233,7 @@ func (m *mirrorPush) conflict(what string) error {
 		"what is there was left as it is; find out which of them is right, and remove the wrong one")
 }
 
-// addEntry adds a package to the version's JSON. It keeps an existing entry for the same
-// package.
+// addEntry adds a package to the version's JSON, unless that has an entry for it.
 func (m *mirrorPush) addEntry(pkg origin.Package, p trust.Package) error {
 	hashes := []string{provider.ZipHash(p.Sum()).String()}
 	if !p.H1().IsZero() {
@@ -248,8 +255,7 @@ func (m *mirrorPush) addEntry(pkg origin.Package, p trust.Package) error {
 	return nil
 }
 
-// readJSON decodes NAME.json of the provider into out. It does nothing if the file does not
-// exist.
+// readJSON decodes NAME.json of the provider into out, if the file exists.
 func (m *mirrorPush) readJSON(name string, out any) error {
 	file := path.Join(m.dir, name+".json")
 	data, err := m.readFile(file)
@@ -274,8 +280,7 @@ func (m *mirrorPush) readFile(name string) ([]byte, error) {
 	return document.ReadAll(f, mirrorLimits.Bytes)
 }
 
-// writeJSON replaces NAME.json of the provider, unless the file has the content already. In
-// that case, the folder may be read-only.
+// writeJSON replaces NAME.json of the provider. A folder that has the content already may be read-only.
 func (m *mirrorPush) writeJSON(name string, content any) error {
 	data, err := json.MarshalIndent(content, "", "  ")
 	if err != nil {
@@ -288,40 +293,23 @@ func (m *mirrorPush) writeJSON(name string, content any) error {
 	return files.Replace(m.root, file, bytes.NewReader(data), nil)
 }
 
-// PlanMirror returns the result that [Pusher.Mirror] would have. It writes nothing. It
-// verifies the packages that the folder has, and reads no other package. root is nil if the
-// folder does not exist.
+// PlanMirror returns the result that [Pusher.Mirror] would have. It writes nothing, and reads only packages that
+// the folder has. root is nil if the folder does not exist.
 func (p *Pusher) PlanMirror(ctx context.Context, root *os.Root, folder string, r *origin.Release) (*Result, error) {
 	m, _, err := p.beginMirror(ctx, root, folder, r)
 	if err != nil {
 		return nil, err
 	}
 	before := len(m.archives)
-	var packages []PackageResult
-	for _, pkg := range r.Packages {
-		planned, err := m.planPackage(ctx, pkg)
-		if err != nil {
-			return nil, err
+	packages, err := m.each(ctx, func(ctx context.Context, pkg origin.Package) (PackageResult, error) {
+		out := PackageResult{Platform: pkg.Platform, Filename: m.filename(pkg), Size: pkg.Size(ctx), Sent: true}
+		if sum, ok := m.sums.Sum(pkg.Filename); ok {
+			out.Digest = sha256Digest(sum).String()
 		}
-		packages = append(packages, planned)
+		return out, nil
+	})
+	if err != nil {
+		return nil, err
 	}
 	return m.result(before, packages), nil
-}
-
-func (m *mirrorPush) planPackage(ctx context.Context, pkg origin.Package) (PackageResult, error) {
-	if m.root != nil {
-		stored, _, err := files.OpenRegular(m.root, path.Join(m.dir, m.filename(pkg)))
-		if err == nil {
-			defer stored.Close()
-			return m.keepPackage(ctx, pkg, stored)
-		}
-		if !errors.Is(err, fs.ErrNotExist) {
-			return PackageResult{}, err
-		}
-	}
-	out := PackageResult{Platform: pkg.Platform, Filename: m.filename(pkg), Size: pkg.Size(ctx), Sent: true}
-	if sum, ok := m.sums.Sum(pkg.Filename); ok {
-		out.Digest = sha256Digest(sum).String()
-	}
-	return out, nil
 }

@@ -1,6 +1,7 @@
 package pusher
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -53,11 +54,9 @@ type PushPlan struct {
 	Warnings []string
 }
 
-// PlanPush returns what [Pusher.Push] would probably do, and its warnings. It writes
-// nothing. It verifies the claims of the release, and fails where Push would fail before it
-// sends anything. It reads and verifies the packages in folders, and the packages that only
-// their bytes identify. It reads no other package. So it does not know which index entries a
-// forced push would correct.
+// PlanPush returns what [Pusher.Push] would probably do, and its warnings. It writes nothing, and fails where Push
+// would fail before it sends anything. It reads only packages in folders, and those that only their bytes
+// identify. So it does not know which index entries a forced push would correct.
 func (p *Pusher) PlanPush(ctx context.Context, r *origin.Release) (*PushPlan, error) {
 	w, err := p.begin(ctx, r)
 	if err != nil {
@@ -108,8 +107,7 @@ func (w *push) plan(ctx context.Context) (*artifact.Version, Status, error) {
 	return d.version, statusOf(w.before, d.version, w.o.Force), nil
 }
 
-// planPackage returns a missing package as the push would store it. It returns nil if the
-// stored version turns out to have the package.
+// planPackage returns a missing package as the push would store it, or nil if the stored version has it.
 func (w *push) planPackage(ctx context.Context, pkg origin.Package) (*artifact.Package, error) {
 	if w.original != nil {
 		return w.planCopied(ctx, pkg)
@@ -150,7 +148,7 @@ func (w *push) read(ctx context.Context, pkg origin.Package) (artifact.Package, 
 
 // step returns the step of a push that would change the stored version to after.
 func (w *push) step(after *artifact.Version, status Status) Step {
-	step := Step{Provider: w.release.Provider(), Version: w.release.Version(), Action: actionOf(status)}
+	step := Step{Provider: w.release.Provider(), Version: w.release.Version(), Action: cmp.Or(actions[status], ActionReplace)}
 	for _, p := range after.Packages {
 		if step.Action != ActionKeep && w.before != nil && repo.HasPackage(w.before.Packages, p) {
 			continue
@@ -166,22 +164,12 @@ func (w *push) step(after *artifact.Version, status Status) Step {
 	return step
 }
 
-// actionOf returns the action of a push that ends with a status.
-func actionOf(s Status) Action {
-	switch s {
-	case Pushed:
-		return ActionPush
-	case Completed:
-		return ActionAdd
-	case Unchanged:
-		return ActionKeep
-	}
-	return ActionReplace
-}
+// actions are the actions of pushes by their status. Pushes with another status replace something.
+var actions = map[Status]Action{Pushed: ActionPush, Completed: ActionAdd, Unchanged: ActionKeep}
 
-// PlanCopy returns the result that [Pusher.Copy] would probably have, without the referrers
-// and the digest of a new index. It writes nothing, and reads no package. The field Sent of a
-// package says whether its bytes would be sent, although a registry might mount some of them.
+// PlanCopy returns the result that [Pusher.Copy] would probably have, without the referrers and the digest of a
+// new index. It writes nothing, and reads no package. Sent says whether the bytes of a package would be sent,
+// although a registry might mount some of them.
 func (p *Pusher) PlanCopy(ctx context.Context, from Stored, v provider.Version, want []provider.Platform) (*Result, error) {
 	if !subject.TraitsOf(from.Subject).Packages {
 		return p.planCopyZip(ctx, from, v)
@@ -198,8 +186,7 @@ func (p *Pusher) PlanCopy(ctx context.Context, from Stored, v provider.Version, 
 	return w.result(ctx, after, status), nil
 }
 
-// planCopied returns a missing package as the source describes it. It notes whether the
-// package would be sent or left out.
+// planCopied returns a missing package as the source describes it, and notes whether it would be sent or left out.
 func (w *push) planCopied(ctx context.Context, pkg origin.Package) (*artifact.Package, error) {
 	out := *repo.Find(w.original.version.Packages, pkg.Platform)
 	out.Filename = pkg.Filename

@@ -20,12 +20,11 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// maxRounds is the maximum number of times that a push writes its tag while other pushes
-// write the same tag.
+// maxRounds is the maximum number of rounds of a push while other pushes write the same tag.
 const maxRounds = 20
 
-// publish makes the tag name all packages of the release, of the stored version and of the
-// announcements of other pushes. It returns the version that the tag names in the end.
+// publish makes the tag name all packages of the release, of the stored version and of other pushes'
+// announcements. It returns the version that the tag names in the end.
 func (w *push) publish(ctx context.Context, sent []artifact.Package) (*artifact.Version, Status, error) {
 	w.packages = w.ownPackages(sent)
 	after, status, err := w.rounds(ctx, len(sent) == 0)
@@ -35,9 +34,8 @@ func (w *push) publish(ctx context.Context, sent []artifact.Package) (*artifact.
 	return after, status, err
 }
 
-// offerEvidence stores the release's evidence, once per push. If the push copies the
-// original's index byte for byte, offerEvidence stores everything that the index names. It
-// stores no evidence if there is none, or if the registry refuses it.
+// offerEvidence stores the release's evidence, once per push, or everything that the original's index names if the
+// index is copied byte for byte. It stores none if there is none, or if the registry refuses it.
 func (w *push) offerEvidence(ctx context.Context) error {
 	if w.offered {
 		return nil
@@ -54,8 +52,7 @@ func (w *push) offerEvidence(ctx context.Context) error {
 	return err
 }
 
-// prepare does what must happen before the push writes the version. It stores the evidence,
-// and announces the push if necessary.
+// prepare stores the evidence, and announces the push if necessary, before the push writes the version.
 func (w *push) prepare(ctx context.Context) error {
 	w.prepared = true
 	if err := w.offerEvidence(ctx); err != nil {
@@ -84,8 +81,7 @@ func (w *push) prepareToSend(ctx context.Context, nothingSent bool) error {
 // errAgain means that a push has to begin another round.
 var errAgain = errors.New("another round is necessary")
 
-// rounds repeatedly decides which version to store, and writes that version. It ends with a
-// round that finds that nothing is left to change.
+// rounds decides which version to store, and writes it, until a round finds nothing to change.
 func (w *push) rounds(ctx context.Context, nothingSent bool) (*artifact.Version, Status, error) {
 	if err := w.prepareToSend(ctx, nothingSent); err != nil {
 		return nil, "", err
@@ -99,8 +95,8 @@ func (w *push) rounds(ctx context.Context, nothingSent bool) (*artifact.Version,
 	return nil, "", hint.New(fmt.Sprintf("%s:%s changes faster than it can be written", w.Dest.Repository, w.tag), "let one push of this version run at a time")
 }
 
-// round decides which version to store. It returns the stored version if that is all that is
-// left to do. Otherwise it writes the version, and returns errAgain.
+// round decides which version to store. It returns the stored version if nothing is left to do. Otherwise it
+// writes the version, and returns errAgain.
 func (w *push) round(ctx context.Context, nothingSent bool) (*artifact.Version, Status, error) {
 	r, err := w.readRound(ctx)
 	if err != nil {
@@ -135,8 +131,7 @@ func (w *push) keep(ctx context.Context, r round) (*artifact.Version, Status, er
 	return r.stored, statusOf(w.before, r.stored, w.o.Force), nil
 }
 
-// write stores the version that a round has decided on. It returns errAgain if the data of
-// the round is too old for that.
+// write stores the version that a round has decided on, or returns errAgain if the round's data is too old.
 func (w *push) write(ctx context.Context, r round, next *artifact.Version) error {
 	w.noteReplaced(ctx, r.stored)
 	if !w.isFresh(r.readAt) {
@@ -152,9 +147,8 @@ type round struct {
 	stored *artifact.Version // the version that the tag names; nil: there is none
 }
 
-// readRound reads the announcements, and then the index. It returns errAgain if the push had
-// to announce itself first. If the push will probably write nothing, and there are no
-// announcements either, readRound reuses the index that the push read when it began.
+// readRound reads the announcements, and then the index. It returns errAgain if the push had to announce itself
+// first. Without announcements, a push that will probably write nothing reuses the index that it read first.
 func (w *push) readRound(ctx context.Context) (r round, err error) {
 	r.readAt = w.o.Now()
 	if r.others, err = w.announcements(ctx); err != nil {
@@ -176,9 +170,8 @@ func (w *push) readRound(ctx context.Context) (r round, err error) {
 	return r, nil
 }
 
-// decide decides what a round stores. It returns a conflict as an error. Before that, it
-// restores a version that this push has overwritten. It returns errAgain if the data of the
-// round is too old for that.
+// decide decides what a round stores. It returns a conflict as an error, after it has restored a version that this
+// push has overwritten. It returns errAgain if the round's data is too old for that.
 func (w *push) decide(ctx context.Context, r round) (decision, error) {
 	s, err := w.situation(ctx, r.stored, r.others, w.packages, w.offeredEvidence)
 	if err != nil {
@@ -218,9 +211,8 @@ func (w *push) situation(ctx context.Context, stored *artifact.Version, others o
 	return s, err
 }
 
-// checkBeforeSending makes the decision of publish with the data that is known before any
-// package is read. It returns a conflict as an error. It also sets w.expected, the evidence
-// that must list the packages whose digests are not known yet.
+// checkBeforeSending makes the decision of publish before any package is read. It returns a conflict as an error.
+// It also sets w.expected, the evidence that must list the packages whose digests are not known yet.
 func (w *push) checkBeforeSending(ctx context.Context, missing []origin.Package) error {
 	if len(missing) == 0 {
 		return nil
@@ -257,8 +249,7 @@ func (w *push) checkBeforeSending(ctx context.Context, missing []origin.Package)
 	return nil
 }
 
-// ownPackages returns all packages of the release: the packages that were sent, and the
-// packages that were in place.
+// ownPackages returns all packages of the release: those that were sent, and those in place.
 func (w *push) ownPackages(sent []artifact.Package) []artifact.Package {
 	own := slices.Clone(sent)
 	for _, pkg := range w.release.Packages {
@@ -269,9 +260,9 @@ func (w *push) ownPackages(sent []artifact.Package) []artifact.Package {
 	return own
 }
 
-// current returns the version that the tag names now. It returns nil if there is none, or if
-// --force replaces invalid content. If this push has tagged the version, and a policy of the
-// registry forbids reading it, current returns the version that this push tagged.
+// current returns the version that the tag names now, or nil if there is none, or if --force replaces invalid
+// content. If a policy of the registry forbids reading the version that this push tagged, current returns that
+// one.
 func (w *push) current(ctx context.Context) (*artifact.Version, error) {
 	v, err := repo.ReadVersion(ctx, w.Dest.Store, w.Dest.Repository, w.release.Provider(), w.release.Version())
 	switch {
@@ -284,9 +275,8 @@ func (w *push) current(ctx context.Context) (*artifact.Version, error) {
 	return v, err
 }
 
-// sendVersion stores a version's index, and makes the tag name the index. If no version was
-// stored, sendVersion prefers to store the original's index. It does so only if the original
-// has the same content, and if the destination accepts the original's index.
+// sendVersion stores a version's index under its tag. For a new version, it prefers the original's index, if that
+// has the same content and the destination accepts it.
 func (w *push) sendVersion(ctx context.Context, stored, next *artifact.Version) error {
 	if stored == nil && w.original != nil && w.original.index != nil && sameContent(next, w.original.version) {
 		index := *w.original.index
@@ -335,9 +325,8 @@ func (w *push) moveTag(ctx context.Context, stored *artifact.Version, index arti
 	return err
 }
 
-// noteReplaced notes in the repository's state that the tag will no longer name the index of
-// v. It does nothing if v is nil. If the state cannot be written, noteReplaced warns, and
-// the push continues.
+// noteReplaced notes in the repository's state that the tag will no longer name the index of v, unless v is nil.
+// The push continues with a warning if the state cannot be written.
 func (w *push) noteReplaced(ctx context.Context, v *artifact.Version) {
 	if v == nil || w.Dest.Store.Remote() == nil { // a bundle is never pruned
 		return

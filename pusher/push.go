@@ -39,9 +39,8 @@ type asked struct {
 
 	evidence      artifact.Blob // the release's evidence
 	evidenceBlobs []artifact.Blob
-	// refresh is set if the release's evidence should replace the stored evidence, unless the
-	// release's evidence is weaker. repair is set if parts of the stored evidence might have
-	// been deleted. refresh is then set, too.
+	// refresh: the release's evidence should replace the stored evidence, unless it is weaker.
+	// repair: parts of the stored evidence might have been deleted; refresh is then set, too.
 	refresh, repair bool
 
 	original *original // the version to copy; nil: the release comes from an origin
@@ -51,8 +50,8 @@ type asked struct {
 type found struct {
 	before *artifact.Version // the version when the push began; nil: it did not exist
 	recent repo.RecentTags   // the tags that the push listed when it began
-	// expected is the evidence that the version will probably get. This evidence must list
-	// each package whose digest becomes known only when the package is read.
+	// expected is the evidence that the version will probably get. It must list each package whose
+	// digest becomes known only when the package is read.
 	expected      proof
 	evidenceCache map[digest.Digest]*artifact.Evidence
 	noProgram     noProgram // the packages that were read, and that no client can run
@@ -86,14 +85,13 @@ func (p *Pusher) Push(ctx context.Context, r *origin.Release) (*Result, error) {
 	return p.push(ctx, r, false)
 }
 
-// Repair stores a release as Push does, and stores deleted parts of the evidence again. It
-// replaces the stored evidence, unless the release's evidence is weaker.
+// Repair is like Push, but stores deleted parts of the evidence again. It replaces the stored evidence, unless the
+// release's evidence is weaker.
 func (p *Pusher) Repair(ctx context.Context, r *origin.Release) (*Result, error) {
 	return p.push(ctx, r, true)
 }
 
-// push stores a release. If repair is set, push also stores deleted parts of the evidence
-// again. It then replaces the stored evidence, unless the release's evidence is weaker.
+// push implements Push and Repair.
 func (p *Pusher) push(ctx context.Context, r *origin.Release, repair bool) (*Result, error) {
 	// 1. Accept the release, and find its repository.
 	w, err := p.begin(ctx, r)
@@ -176,8 +174,7 @@ func (p *Pusher) begin(ctx context.Context, r *origin.Release) (*push, error) {
 	}, nil
 }
 
-// accept checks the claims of a release against the provider's policy. The claims must
-// cover all packages of the release.
+// accept checks the claims of a release, which must cover all of its packages, against the policy.
 func (p *Pusher) accept(ctx context.Context, r *origin.Release) (*trust.Checksums, error) {
 	sums, err := p.o.Policy(r.Provider()).Accept(ctx, r.Claims)
 	if err != nil {
@@ -194,8 +191,7 @@ func (p *Pusher) accept(ctx context.Context, r *origin.Release) (*trust.Checksum
 	return sums, nil
 }
 
-// orOthers adds to an error about one package of a release how to push the others. It returns other
-// errors unchanged.
+// orOthers adds to an error about one package of a release how to push the others.
 func orOthers(err error, r *origin.Release) error {
 	about := errors.Is(err, ErrMisnamed) || errors.Is(err, trust.ErrChecksum) || errors.Is(err, trust.ErrNotListed)
 	if !about || len(r.Packages) < 2 {
@@ -208,9 +204,8 @@ func orOthers(err error, r *origin.Release) error {
 	return hint.Replace(err, "%s", help)
 }
 
-// checkName refuses a package whose file name belongs to another version or platform. The
-// signature covers file names and bytes. Only the file name ties the bytes to a version and a
-// platform. checkName also refuses a package if the checksums list other bytes under the
+// checkName refuses a package whose file name belongs to another version or platform: only the name, which the
+// signature covers, ties the bytes to them. It also refuses a package if the checksums list other bytes under the
 // published name.
 func checkName(r *origin.Release, sums *trust.Checksums, pkg origin.Package) error {
 	published, want, lists := sums.Package(pkg.Platform)
@@ -227,8 +222,7 @@ func checkName(r *origin.Release, sums *trust.Checksums, pkg origin.Package) err
 		"the origin offers one package as another; nothing was stored. Tell the operator of the origin")
 }
 
-// inspect reads the version that the tag names. If the tag does not exist, inspect checks
-// which provider the repository belongs to.
+// inspect reads the version that the tag names. Without one, it checks whose repository this is.
 func (w *push) inspect(ctx context.Context) (err error) {
 	if w.before, err = w.current(ctx); err != nil || w.before != nil {
 		return err
@@ -240,10 +234,9 @@ func (w *push) inspect(ctx context.Context) (err error) {
 	return w.CheckOwner(ctx, w.tag, w.release.Provider(), tags, w.warn)
 }
 
-// missing returns the packages that have to be read: packages that are not stored, and
-// packages whose digest is unknown until they are read. A forced push has to read all
-// packages. missing fails if it finds a conflict between digests that are known already, or a
-// local file that does not match its checksum.
+// missing returns the packages that have to be read, because they are not stored, their digest is unknown until
+// then, or the push is forced. It fails on a conflict between known digests, or if a local file does not match its
+// checksum.
 func (w *push) missing(ctx context.Context) ([]origin.Package, error) {
 	var out []origin.Package
 	for _, pkg := range w.release.Packages {
@@ -262,8 +255,8 @@ func (w *push) missing(ctx context.Context) ([]origin.Package, error) {
 	return out, nil
 }
 
-// checkLocal verifies the local file of a package whose digest is d, if the stored version has
-// the package. Another package is verified when it is sent.
+// checkLocal verifies the local file of a package that the stored version has. Another package is verified when it
+// is sent.
 func (w *push) checkLocal(ctx context.Context, pkg origin.Package, d digest.Digest) error {
 	if there := w.present(pkg.Platform); !pkg.Local || there == nil || there.Digest != d || w.o.Force {
 		return nil
@@ -272,10 +265,8 @@ func (w *push) checkLocal(ctx context.Context, pkg origin.Package, d digest.Dige
 	return err
 }
 
-// isInPlace reports whether the stored version has the package with the given platform and
-// digest. It returns a conflict as an error if the stored package for the platform has
-// another digest. In a forced push, no package counts as in place, because parts of any
-// package might have been deleted.
+// isInPlace reports whether the stored version has a package. Another digest for the platform is a conflict. In a
+// forced push, no package is in place, because parts of any package might have been deleted.
 func (w *push) isInPlace(p provider.Platform, d digest.Digest) (bool, error) {
 	there := w.present(p)
 	if there == nil || w.o.Force {
@@ -289,8 +280,7 @@ func (w *push) isInPlace(p provider.Platform, d digest.Digest) (bool, error) {
 	return true, nil
 }
 
-// knownSum returns the digest of a package, and whether the checksums alone determine the
-// digest.
+// knownSum returns the digest of a package, and whether the checksums alone determine it.
 func (a *asked) knownSum(pkg origin.Package) (digest.Digest, bool) {
 	sum, ok := a.sums.Sum(pkg.Filename)
 	return sha256Digest(sum), ok && a.sums.KnownBySum(pkg.Filename)
@@ -300,8 +290,7 @@ func sha256Digest(sum [sha256.Size]byte) digest.Digest {
 	return digest.NewDigestFromBytes(digest.SHA256, sum[:])
 }
 
-// present returns the package that was tagged for a platform when the push began, or nil if
-// there was none.
+// present returns the package that was tagged for a platform when the push began, or nil.
 func (f *found) present(p provider.Platform) *artifact.Package {
 	if f.before == nil {
 		return nil

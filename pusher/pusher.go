@@ -38,8 +38,7 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// DefaultJobs is the maximum number of packages that a [Pusher] stores concurrently by
-// default.
+// DefaultJobs is the maximum number of packages that a [Pusher] stores concurrently by default.
 const DefaultJobs = 4
 
 // Options configure a [Pusher].
@@ -48,33 +47,26 @@ type Options struct {
 	Destination func(context.Context, subject.Address) (repo.Destination, error)
 	// Policy returns the policy for a provider's releases. Nil: each release must be signed.
 	Policy func(provider.Address) trust.Policy
-	// Jobs is the maximum number of packages that all pushes of the Pusher together store
-	// concurrently. 0: [DefaultJobs].
+	// Jobs is the maximum number of packages that the Pusher stores concurrently. 0: [DefaultJobs].
 	Jobs int
-	// Force replaces stored packages whose bytes differ from the release's packages. It also
-	// replaces tags that name something other than a provider. It stores deleted parts of a
-	// version again. It computes the h1: hashes of all packages, and corrects the index
-	// entries of packages and evidence.
+	// Force replaces stored packages that differ, and tags that name something other than a provider.
+	// It stores deleted parts of a version again, computes all h1: hashes, and corrects index entries.
 	Force bool
-	// RefreshEvidence replaces the stored evidence with the release's evidence, unless the
-	// release's evidence is weaker.
+	// RefreshEvidence replaces the stored evidence, unless the release's evidence is weaker.
 	RefreshEvidence bool
 	// WithoutReferrers makes [Pusher.Copy] omit referrers.
 	WithoutReferrers bool
-	// Omits returns those packages of a source's version that [Pusher.Copy] may leave out of
-	// the destination, because they are elsewhere. Copy stores the manifests of these
-	// packages. It neither reads nor verifies the packages. Nil: no package is left out.
+	// Omits returns the packages of a source's version that [Pusher.Copy] may leave out, because they
+	// are elsewhere. Copy stores their manifests, but neither reads nor verifies them. Nil: none.
 	Omits func(ctx context.Context, a provider.Address, v provider.Version, found *artifact.Version) ([]artifact.Package, error)
-	// RetryPause is the pause before the first retry of an upload. Each further pause is
-	// twice as long. 0: half a second.
+	// RetryPause is the pause before the first retry. Each further one is twice as long. 0: 0.5 s.
 	RetryPause time.Duration
-	// StallTimeout is the maximum time that an upload waits for the registry to accept the
-	// next byte or to respond. The upload then fails. 0: five minutes.
+	// StallTimeout is the time after which an upload fails if the registry neither accepts a byte nor
+	// responds. 0: five minutes.
 	StallTimeout time.Duration
 	// Now returns the local time. Nil: [time.Now].
 	Now func() time.Time
-	// OnEvent receives events about the progress of packages. Several goroutines call it
-	// concurrently. Nil: no progress is reported.
+	// OnEvent receives events about the progress of packages, concurrently. Nil: none are reported.
 	OnEvent func(Event)
 }
 
@@ -120,23 +112,20 @@ func (o Options) WithDefaults() Options {
 // Session returns the session in which the Pusher writes.
 func (p *Pusher) Session() *repo.Session { return p.session }
 
-// Summarize adds the versions that earlier calls of Push and Copy have found or stored to the
-// summaries of their repositories. Callers call it once, at the end of a run. See
-// [repo.Session.Summarize].
+// Summarize adds the versions that Push and Copy have found or stored to the summaries of their repositories, once
+// at the end of a run. See [repo.Session.Summarize].
 func (p *Pusher) Summarize(ctx context.Context) error { return p.session.Summarize(ctx) }
 
 // Reasons why a push is refused before it moves the version's tag.
 var (
-	// ErrConflict means that the tag names another package for the same platform, or that the
-	// evidence does not list a package.
+	// ErrConflict means that the tag names another package for the platform, or that the evidence does
+	// not list a package.
 	ErrConflict = errors.New("conflict")
-	// ErrMisnamed means that the file name of a package belongs to another version or
-	// platform. It also means that the checksums list other bytes under the package's
-	// published name.
+	// ErrMisnamed means that the file name of a package belongs to another version or platform, or
+	// that the checksums list other bytes under its published name.
 	ErrMisnamed = errors.New("another package")
-	// ErrTruncated means that the origin sent fewer bytes than it announced. ErrTooLong means
-	// that the origin sent more bytes than it announced, or more bytes than a package may
-	// have.
+	// ErrTruncated means that the origin sent fewer bytes than it announced, and ErrTooLong that it
+	// sent more, or more than a package may have.
 	ErrTruncated = errors.New("truncated")
 	ErrTooLong   = errors.New("too long")
 )

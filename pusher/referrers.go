@@ -34,19 +34,13 @@ type referrersCopy struct {
 	total       int // referrers that the destination has
 	sent        int // number of referrers that were sent
 	warned      int
-	listRefused sync.Once // for the warning that the source refuses to list referrers
-	entries
+	listRefused sync.Once    // for the warning that the source refuses to list referrers
+	listed      atomic.Int64 // entries of the source's lists
+	undescribed atomic.Int64 // entries that describe no manifest
 }
 
-// entries counts what the source's lists of referrers have.
-type entries struct {
-	listed      atomic.Int64
-	undescribed atomic.Int64 // those that describe no manifest
-}
-
-// copyReferrers copies the referrers of the given manifests, and their own referrers. total
-// is the number of referrers that the destination has afterwards, and sent is the
-// number of referrers that this copy sent.
+// copyReferrers copies the referrers of the given manifests, and their own referrers. total is the number that the
+// destination has afterwards, and sent the number of those that were sent.
 func (c *carrier) copyReferrers(ctx context.Context, of []ocispec.Descriptor, warn func(format string, args ...any)) (total, sent int, err error) {
 	r := &referrersCopy{carrier: c, warn: warn, seen: map[digest.Digest]bool{}}
 	for _, desc := range of {
@@ -62,7 +56,11 @@ func (c *referrersCopy) run(ctx context.Context) (total, sent int, err error) {
 	if c.tags, err = c.attachedTags(ctx, c.from); err != nil {
 		return 0, 0, err
 	}
-	defer c.warnUndescribed()
+	defer func() {
+		if n := c.undescribed.Load(); n > 0 {
+			c.warn("%s lists %d referrers without a digest, or with a type of more than %d bytes: they are not copied", c.from.Repository, n, repo.MaxReferrerType)
+		}
+	}()
 	for len(c.next) > 0 {
 		round := c.next
 		c.next = nil
@@ -82,8 +80,8 @@ func (c *referrersCopy) run(ctx context.Context) (total, sent int, err error) {
 	return c.total, c.sent, nil
 }
 
-// attachedTags returns those tags of a repository that contain the digest of a subject. It
-// lists the tags once for all versions. If that fails, the next version lists them again.
+// attachedTags returns the tags of a repository that contain the digest of a subject. It lists them once for all
+// versions.
 func (p *Pusher) attachedTags(ctx context.Context, from Stored) ([]ociaddr.Tag, error) {
 	list, _ := p.attached.LoadOrStore(from.Repository, sync.OnceValues(func() ([]ociaddr.Tag, error) {
 		tags, err := artifact.ListAnyTags(ctx, from.Store)
@@ -96,8 +94,7 @@ func (p *Pusher) attachedTags(ctx context.Context, from Stored) ([]ociaddr.Tag, 
 	return list.(func() ([]ociaddr.Tag, error))()
 }
 
-// subjects returns those manifests of the version that are the same in the source and in the
-// destination.
+// subjects returns the manifests of the version that source and destination both have.
 func (w *push) subjects(after *artifact.Version) []ocispec.Descriptor {
 	found := w.original.version
 	var out []ocispec.Descriptor
@@ -143,9 +140,8 @@ func (c *referrersCopy) list(ctx context.Context, subjects []repo.Subject) ([][]
 	return out, g.Wait()
 }
 
-// listOf returns the referrers of a manifest in a store. It counts the entries, and skips
-// entries that describe no manifest. The error wraps ErrListRefused if the registry refuses
-// the API and has no list under the fallback tag.
+// listOf returns the referrers of a manifest in a store. It counts the entries, and skips those that describe no
+// manifest. The error is that of [repo.ListReferrers].
 func (c *referrersCopy) listOf(ctx context.Context, store repo.Reader, s ocispec.Descriptor, listed, undescribed *atomic.Int64) ([]ocispec.Descriptor, error) {
 	var out []ocispec.Descriptor
 	add := func(page []ocispec.Descriptor) error {
@@ -168,8 +164,7 @@ func (c *referrersCopy) listOf(ctx context.Context, store repo.Reader, s ocispec
 	return out, err
 }
 
-// warnReferrer adds a warning about a referrer. The last of maxReferrerWarnings warnings only
-// says that more referrers are not copied.
+// warnReferrer adds a warning about a referrer. The last one only says that more are not copied.
 func (c *referrersCopy) warnReferrer(format string, args ...any) {
 	c.warned++
 	switch {
@@ -177,13 +172,6 @@ func (c *referrersCopy) warnReferrer(format string, args ...any) {
 		c.warn("more referrers of %s are not copied", c.from.Repository)
 	case c.warned < maxReferrerWarnings:
 		c.warn(format, args...)
-	}
-}
-
-// warnUndescribed warns of list entries that describe no manifest.
-func (c *referrersCopy) warnUndescribed() {
-	if n := c.undescribed.Load(); n > 0 {
-		c.warn("%s lists %d referrers without a digest, or with a type of more than %d bytes: they are not copied", c.from.Repository, n, repo.MaxReferrerType)
 	}
 }
 
@@ -215,8 +203,7 @@ func (c *referrersCopy) copyList(ctx context.Context, s repo.Subject, list []oci
 	return nil
 }
 
-// enqueue counts a referrer that the destination has. It also queues the referrer, so that
-// the next round copies the referrer's own referrers.
+// enqueue counts a referrer that the destination has, and queues it for the next round: it has referrers, too.
 func (c *referrersCopy) enqueue(s repo.Subject, desc ocispec.Descriptor) error {
 	c.total++
 	switch {
@@ -229,8 +216,7 @@ func (c *referrersCopy) enqueue(s repo.Subject, desc ocispec.Descriptor) error {
 	return nil
 }
 
-// destinationReferrers returns the digests of the referrers that the destination lists for a
-// subject.
+// destinationReferrers returns the digests of the referrers that the destination lists.
 func (c *referrersCopy) destinationReferrers(ctx context.Context, s ocispec.Descriptor) (map[digest.Digest]bool, error) {
 	list, err := c.listOf(ctx, c.Dest.Store, s, new(atomic.Int64), new(atomic.Int64))
 	if err != nil && !errors.Is(err, repo.ErrListRefused) {
@@ -243,9 +229,8 @@ func (c *referrersCopy) destinationReferrers(ctx context.Context, s ocispec.Desc
 	return out, nil
 }
 
-// copyReferrer copies one referrer, and reports whether the destination has it. It skips a
-// manifest that names another subject, that is missing or damaged, or that the destination
-// refuses.
+// copyReferrer copies one referrer, and reports whether the destination has it. It skips a manifest that has
+// another subject, is missing or damaged, or is refused by the destination.
 func (c *referrersCopy) copyReferrer(ctx context.Context, s repo.Subject, desc ocispec.Descriptor) (bool, error) {
 	if !artifact.IsManifest(desc.MediaType) {
 		c.warnReferrer("the referrer %s has the media type %.80q, and is not copied", desc.Digest, desc.MediaType)
@@ -269,8 +254,7 @@ func (c *referrersCopy) copyReferrer(ctx context.Context, s repo.Subject, desc o
 	return c.isCopied(desc, err)
 }
 
-// read returns a manifest of the source, and the subject that the manifest names. of is nil
-// if the manifest names no subject.
+// read returns a manifest of the source, and its subject, or nil.
 func (c *referrersCopy) read(ctx context.Context, desc ocispec.Descriptor) (data []byte, of *ocispec.Descriptor, err error) {
 	if _, err := c.admit(desc); err != nil {
 		return nil, nil, err
@@ -283,8 +267,8 @@ func (c *referrersCopy) read(ctx context.Context, desc ocispec.Descriptor) (data
 	return data, m.Subject, err
 }
 
-// isCopied reports whether a manifest was copied. err is the error of copying the manifest.
-// If err concerns only this manifest, isCopied warns. It returns any other error.
+// isCopied reports whether a manifest was copied, with the error err. It warns if err concerns only this manifest,
+// and returns any other error.
 func (c *referrersCopy) isCopied(desc ocispec.Descriptor, err error) (bool, error) {
 	switch {
 	case err == nil:
@@ -300,8 +284,7 @@ func (c *referrersCopy) isCopied(desc ocispec.Descriptor, err error) (bool, erro
 	return false, nil
 }
 
-// copyTags copies the manifests that cosign attaches to a subject under tags derived from
-// the subject's digest.
+// copyTags copies what cosign attaches to a subject under tags made of the subject's digest.
 func (c *referrersCopy) copyTags(ctx context.Context, s repo.Subject) error {
 	for _, tag := range ociaddr.CosignTags(s.Desc.Digest) {
 		if !slices.Contains(c.tags, tag) {
@@ -330,9 +313,8 @@ func (c *referrersCopy) copyTags(ctx context.Context, s repo.Subject) error {
 	return nil
 }
 
-// copyTag copies the manifest that one of a subject's cosign tags names, and reports whether
-// the destination has it. It skips a manifest that names another subject, or that does not
-// supersede the manifest under the destination's tag.
+// copyTag copies the manifest under one of a subject's cosign tags, and reports whether the destination has it. It
+// skips a manifest that has another subject, or does not supersede the one under the destination's tag.
 func (c *referrersCopy) copyTag(ctx context.Context, s repo.Subject, tag ociaddr.Tag, desc ocispec.Descriptor) (bool, error) {
 	there, err := artifact.Resolve(ctx, c.Dest.Store, string(tag))
 	switch {

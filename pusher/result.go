@@ -23,9 +23,8 @@ import (
 // Stage is a stage of storing one package.
 type Stage string
 
-// The stages of a package, in order. StageFetch and StageSend overlap if the package is sent
-// while it is read. An event with a negative number of bytes subtracts the bytes of an upload
-// that failed. The last event of each package has one of the other stages.
+// The stages of a package. StageFetch and StageSend overlap if the package is sent while it is read.
+// A negative number of bytes takes back an upload that failed. The last event has another stage.
 const (
 	StageFetch   Stage = "fetch"   // the package is downloaded from its origin and hashed
 	StageSend    Stage = "send"    // the package is sent to the registry
@@ -36,8 +35,7 @@ const (
 	StageOmitted Stage = "omitted" // the package was left out, according to Options.Omits
 )
 
-// Event reports the progress of one package, or of a module's zip. Each stage begins with an
-// event of 0 bytes.
+// Event reports the progress of one package. Each stage begins with an event of 0 bytes.
 type Event struct {
 	Subject  subject.Address
 	Version  provider.Version
@@ -53,8 +51,7 @@ type Status string
 const (
 	// Pushed means that the version did not exist.
 	Pushed Status = "pushed"
-	// Completed means that the push added platforms or missing evidence, or a copy added
-	// referrers.
+	// Completed means that the push added platforms or missing evidence, or a copy referrers.
 	Completed Status = "completed"
 	// Replaced means that a forced push replaced stored packages.
 	Replaced Status = "replaced"
@@ -63,12 +60,10 @@ const (
 	// Rehashed means that a forced push corrected h1: hashes in the index, or added missing
 	// ones. All packages were in place.
 	Rehashed Status = "rehashed"
-	// Repaired means that a forced push corrected the size, the file name or the manifest in
-	// index entries, or the entry of the evidence. All packages and the evidence were in
-	// place.
+	// Repaired means that a forced push corrected anything else in index entries. All packages and the evidence
+	// were in place.
 	Repaired Status = "repaired"
-	// Unchanged means that everything was in place. A forced push might have stored deleted
-	// parts again.
+	// Unchanged means that everything was in place. A forced push might have sent deleted parts.
 	Unchanged Status = "unchanged"
 )
 
@@ -82,9 +77,8 @@ type Result struct {
 	Status     Status             `json:"status"`
 	Standing
 	Packages []PackageResult `json:"packages,omitzero"` // exactly one for a module
-	// Referrers is the number of referrers of the source, at any depth, that the
-	// destination has. ReferrersSent is the number of referrers that were sent. Both are 0
-	// unless the push is a copy.
+	// Referrers is the number of the source's referrers, at any depth, that the destination of a copy
+	// has. ReferrersSent is the number of those that were sent.
 	Referrers     int `json:"referrers,omitempty"`
 	ReferrersSent int `json:"referrers_sent,omitempty"`
 	// Lost lists the platforms that a copy left out, see [origin.Release.Lost].
@@ -111,14 +105,12 @@ func (r Result) MarshalJSON() ([]byte, error) {
 
 // Standing is what the evidence of a provider's version proves. It is zero for a module.
 type Standing struct {
-	// Verdict is what the stored evidence proves about the version: trust.Signed,
-	// trust.ChecksumOnly, artifact.SignedOtherName, or artifact.NoEvidence. A mirror folder
-	// stores no evidence; its Verdict is the verdict on the release. Fingerprint identifies
-	// the key that signed the evidence.
+	// Verdict is what the stored evidence proves: trust.Signed, trust.ChecksumOnly,
+	// artifact.SignedOtherName or artifact.NoEvidence. For a mirror folder, it is the verdict on the
+	// release. Fingerprint identifies the key that signed the evidence.
 	Verdict     trust.Verdict `json:"verdict,omitempty"`
 	Fingerprint string        `json:"fingerprint,omitempty"`
-	// Pinned is set if the policy pins the key that signed the evidence. Expired is set if
-	// the key or its signature is not valid at the moment.
+	// Pinned: the policy pins the key. Expired: the key or its signature is not valid at the moment.
 	Pinned  bool `json:"key_pinned,omitempty"`
 	Expired bool `json:"key_expired,omitempty"`
 	// EvidenceKept is set if an earlier push stored the evidence.
@@ -137,11 +129,9 @@ type PackageResult struct {
 	Omitted bool `json:"omitted,omitempty"`
 	// H1Recorded is set if a forced push wrote a new H1 to the index.
 	H1Recorded bool `json:"h1_recorded,omitempty"`
-	// H1Removed is set if a forced push removed an h1: hash from the index, because clients
-	// compute different hashes for this zip.
+	// H1Removed is set if a forced push removed an H1, because clients compute different ones.
 	H1Removed bool `json:"h1_removed,omitempty"`
-	// Repaired is set if a forced push corrected the size, the file name or the manifest in
-	// the package's index entry.
+	// Repaired is set if a forced push corrected anything else in the package's index entry.
 	Repaired bool `json:"repaired,omitempty"`
 }
 
@@ -149,8 +139,8 @@ func (r *Result) warn(format string, args ...any) {
 	r.Warnings = append(r.Warnings, fmt.Sprintf(format, args...))
 }
 
-// warnPlatforms warns of each package that no client can request, because of its platform. It
-// includes the packages that SHA256SUMS lists and the release lacks.
+// warnPlatforms warns of each package that no client requests, because of its platform, and of those that
+// SHA256SUMS lists and the release lacks.
 func (r *Result) warnPlatforms(release *origin.Release, sums *trust.Checksums) {
 	pushed := map[string]bool{}
 	for _, pkg := range release.Packages {
@@ -183,8 +173,8 @@ func isOfNoClient(name string, a provider.Address, v provider.Version) bool {
 
 const platformNames = "clients use Go's names for platforms, such as linux_amd64, linux_arm, darwin_amd64 and darwin_arm64"
 
-// warnSigner warns if the key that signed a release, or its signature, is not valid at the moment.
-// It warns the publisher if older clients do not read the key or the signature.
+// warnSigner warns if the key or the signature of a release is not valid at the moment, and warns the publisher if
+// older clients do not read them.
 func (r *Result) warnSigner(signer trust.Signer, byPublisher bool) {
 	if why := signer.WhyExpired(); why != "" {
 		r.warn("%s", why)
@@ -249,7 +239,7 @@ func (w *push) result(ctx context.Context, after *artifact.Version, status Statu
 func (w *push) packageResult(p *artifact.Package) PackageResult {
 	r := PackageResult{
 		Platform: p.Platform, Filename: p.Filename, Digest: p.Digest.String(), Size: p.Size, H1: p.H1, Sent: w.uploaded[p.Platform],
-		Omitted: w.original.hasOmitted(p.Platform),
+		Omitted: w.original != nil && slices.Contains(w.original.omitted, p.Platform),
 	}
 	if was := w.present(p.Platform); was != nil && w.o.Force {
 		rehashed := changesH1(*was, *p)
@@ -259,20 +249,15 @@ func (w *push) packageResult(p *artifact.Package) PackageResult {
 	return r
 }
 
-// statusOf returns the status of a push that changed the version from before to after. before
-// is nil if the version did not exist. Changed index entries of the same packages and
-// evidence count only in a forced push.
+// statusOf returns the status of a push that changed the version from before, which is nil if it did not exist.
+// Changed index entries of the same packages and evidence count only in a forced push.
 func statusOf(before, after *artifact.Version, force bool) Status {
-	if before == nil {
-		return Pushed
-	}
-	if slices.ContainsFunc(before.Packages, func(p artifact.Package) bool { return !repo.HasPackage(after.Packages, p) }) {
-		return Replaced
-	}
 	switch {
-	case len(after.Packages) > len(before.Packages):
-		return Completed
-	case !sameDigest(before.Evidence, after.Evidence) && before.Evidence == nil:
+	case before == nil:
+		return Pushed
+	case slices.ContainsFunc(before.Packages, func(p artifact.Package) bool { return !repo.HasPackage(after.Packages, p) }):
+		return Replaced
+	case len(after.Packages) > len(before.Packages), before.Evidence == nil && after.Evidence != nil:
 		return Completed
 	case !sameDigest(before.Evidence, after.Evidence):
 		return Refreshed
@@ -303,8 +288,7 @@ func sameContent(a, b *artifact.Version) bool {
 	return sameDigest(a.Evidence, b.Evidence) && samePackages(a.Packages, b.Packages)
 }
 
-// anyChanged reports whether changed returns true for the packages of any platform that
-// both versions have.
+// anyChanged reports whether changed returns true for a platform that both versions have.
 func anyChanged(before, after *artifact.Version, changed func(before, after artifact.Package) bool) bool {
 	return slices.ContainsFunc(after.Packages, func(p artifact.Package) bool {
 		q := repo.Find(before.Packages, p.Platform)
@@ -317,9 +301,8 @@ func changesH1(before, after artifact.Package) bool {
 	return before.Digest == after.Digest && before.H1 != after.H1
 }
 
-// repairsEntry reports whether two index entries of the same package differ in more than the
-// h1: hash. The platform's manifest also contains the hash, so a different hash also changes
-// the manifest's digest.
+// repairsEntry reports whether two index entries of the same package differ in more than the h1: hash, which also
+// changes the manifest's digest.
 func repairsEntry(before, after artifact.Package) bool {
 	sameManifest := before.Manifest.Digest == after.Manifest.Digest
 	return before.Digest == after.Digest && (before.Size != after.Size || before.Filename != after.Filename || before.UnusedAnnotations != after.UnusedAnnotations ||

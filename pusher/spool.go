@@ -15,10 +15,9 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// spool downloads a package from its origin into a temporary file, and verifies it. Uploads
-// can read the file while it is being filled. Each retry reads the file again from its
-// beginning. No upload gets the last byte before the package is verified, so a registry never
-// receives a wrong package completely.
+// spool downloads a package from its origin into a temporary file, and verifies it. Uploads read the file while it
+// is being filled. No upload gets the last byte before the package is verified, so a registry never receives a
+// wrong package completely.
 type spool struct {
 	file      *fill.File
 	own       *fill.Reader // keeps the file open between uploads
@@ -57,9 +56,8 @@ func (w *push) open(ctx context.Context, pkg origin.Package) (*spool, error) {
 	return s, nil
 }
 
-// begin starts to fill the file from body. size is the announced number of bytes, or -1 if
-// the origin does not announce it. limit is the maximum number of bytes. begin always closes
-// body. If begin succeeds, it calls cancel once body is no longer read.
+// begin starts to fill the file from body, which it always closes. size is the announced number of bytes, or -1.
+// If begin succeeds, it calls cancel once body is no longer read.
 func (s *spool) begin(ctx context.Context, cancel func(), body io.ReadCloser, size, limit int64) error {
 	if size > limit {
 		body.Close()
@@ -115,8 +113,7 @@ func (r reporter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Close releases the temporary file, and waits until the origin is no longer read. The caller
-// must first end all uploads that use the spool.
+// Close releases the temporary file, and waits until the origin is no longer read. All uploads must have ended.
 func (s *spool) Close() {
 	s.own.Close()
 	<-s.filled
@@ -131,20 +128,17 @@ func (s *spool) open(ctx context.Context) (io.ReadCloser, error) {
 	return file, nil
 }
 
-// failure returns the error of the download or the verification, or nil if neither has
-// failed.
+// failure returns the error of the download or the verification, or nil.
 func (s *spool) failure() error { return s.file.State().Err }
 
-// drain waits until the package is downloaded and verified. It returns the error of the
-// download or the verification.
+// drain waits until the package is downloaded and verified.
 func (s *spool) drain() error {
 	<-s.filled
 	s.size = s.file.State().Written
 	return s.failure()
 }
 
-// accepted returns the verified package. It may be called only after a successful drain, or
-// after an upload of the whole file.
+// accepted returns the verified package, after a successful drain or an upload of the whole file.
 func (s *spool) accepted() trust.Package {
 	<-s.filled
 	return s.pkg
@@ -191,8 +185,7 @@ func (r *spoolReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// end closes the reader, and returns the number of bytes that were read. If a connection
-// still calls Read, Read fails.
+// end closes the reader, and returns the number of bytes that were read. Later calls of Read fail.
 func (r *spoolReader) end() int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -23,21 +23,16 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// Stored is a repository of a provider or a module from which versions are copied. For a
-// provider, it offers each stored version as a release whose claims come from the stored
-// evidence. A push verifies this release in the same way as a release from the publisher.
+// Stored is a repository of a provider or a module from which versions are copied. It offers each version of a
+// provider as a release whose claims come from the stored evidence. A push verifies it like one from the
+// publisher.
 type Stored struct {
 	Subject    subject.Address
 	Repository ociaddr.Repository
 	Store      repo.Reader
 }
 
-// storedOrigin is the [origin.Release.Origin] of versions that were stored without
-// evidence.
-const storedOrigin = "OCI repository"
-
-// Versions lists the versions, oldest first. It returns no versions if the repository does
-// not exist.
+// Versions lists the versions, oldest first: none if the repository does not exist.
 func (s Stored) Versions(ctx context.Context) ([]provider.Version, error) {
 	tags, err := artifact.ListAnyTags(ctx, s.Store)
 	if err != nil {
@@ -49,13 +44,10 @@ func (s Stored) Versions(ctx context.Context) ([]provider.Version, error) {
 // provider returns the provider. The subject must be one.
 func (s Stored) provider() provider.Address { return s.Subject.(provider.Address) }
 
-// Release returns a version with the wanted platforms, or with all platforms if want is
-// empty. The error wraps [origin.ErrVersionNotFound] if the version is not stored, and
-// [origin.ErrPlatformNotFound] if a wanted platform is not stored. It is a *[RegistryError]
-// if the registry failed.
-//
-// If the evidence has a SHA256SUMS, the release is as trustworthy as the signature of the
-// SHA256SUMS. Otherwise the release only has unsigned hashes.
+// Release returns a version with the wanted platforms, or with all if want is empty. The error wraps
+// [origin.ErrVersionNotFound] or [origin.ErrPlatformNotFound] if they are not stored, and is a *[RegistryError] if
+// the registry failed. The release is as trustworthy as the signature of the SHA256SUMS in the evidence. Without
+// one, it only has unsigned hashes.
 func (s Stored) Release(ctx context.Context, v provider.Version, want []provider.Platform) (*origin.Release, error) {
 	r, _, err := s.release(ctx, v, want)
 	return r, err
@@ -97,7 +89,7 @@ func (s Stored) releaseOf(ctx context.Context, found *artifact.Version, v provid
 	if err != nil {
 		return nil, err
 	}
-	r := &origin.Release{Origin: storedOrigin, Protocols: found.Protocols, Claims: trust.Claims{Provider: s.provider(), Version: v}}
+	r := &origin.Release{Origin: "OCI repository", Protocols: found.Protocols, Claims: trust.Claims{Provider: s.provider(), Version: v}}
 	for _, m := range found.Missing {
 		if len(want) == 0 || slices.Contains(want, m.Platform) {
 			r.Lost = append(r.Lost, m.Platform)
@@ -160,8 +152,7 @@ func (s Stored) choose(v provider.Version, found *artifact.Version, want []provi
 	return slices.DeleteFunc(slices.Clone(found.Packages), func(p artifact.Package) bool { return !slices.Contains(want, p.Platform) }), nil
 }
 
-// claim reads the evidence of a version, and copies the claims in the evidence into the
-// release r.
+// claim reads the evidence of a version, and copies its claims into the release r.
 func (s Stored) claim(ctx context.Context, r *origin.Release, found *artifact.Version) error {
 	e, err := artifact.ReadEvidence(ctx, s.Store, *found.Evidence)
 	switch {
@@ -183,9 +174,8 @@ func (s Stored) claim(ctx context.Context, r *origin.Release, found *artifact.Ve
 	return nil
 }
 
-// signedNames returns the names under which the claims' checksum document lists packages, by platform. A
-// package that is signed under another name gets that name. The map lacks a platform if the document does not
-// list its package. The map is nil if there are no signing keys, or if the document cannot be parsed: the push
+// signedNames returns the names under which the claims' checksum document lists packages, by platform, even if
+// that is another name. It returns nil if there are no signing keys, or if the document cannot be parsed: the push
 // then fails with the reason. The push also verifies the signature.
 func signedNames(ctx context.Context, c trust.Claims, packages []artifact.Package) map[provider.Platform]string {
 	if c.SHA256SUMS == nil || len(c.Keys) == 0 {
@@ -209,10 +199,9 @@ func signedNames(ctx context.Context, c trust.Claims, packages []artifact.Packag
 	return out
 }
 
-// offer returns a package of the release. If the claims have signing keys, the package gets the name
-// in names, or the standard file name for its provider, version and platform. offer then ignores the
-// file name in the stored annotation. It could be the name of another provider's package, which is
-// also validly signed.
+// offer returns a package of the release. If the claims have signing keys, it gets the name in names, or the
+// standard one: the file name in the stored annotation could be that of another provider's package, which is also
+// validly signed.
 func (s Stored) offer(r *origin.Release, p artifact.Package, names map[provider.Platform]string) origin.Package {
 	standard := provider.PackageFilename(s.provider(), r.Version(), p.Platform)
 	name := p.Filename
@@ -244,8 +233,7 @@ func (s Stored) offer(r *origin.Release, p artifact.Package, names map[provider.
 
 var anyPackage = regexp.MustCompile(`^terraform-provider-.+_([a-z0-9]+_[a-z0-9]+)\.zip$`)
 
-// listsMore reports whether the SHA256SUMS of a release lists a package for a platform for
-// which known returns false.
+// listsMore reports whether SHA256SUMS lists a package for a platform for which known returns false.
 func listsMore(c trust.Claims, known func(provider.Platform) bool) bool {
 	for _, field := range strings.Fields(string(c.SHA256SUMS)) {
 		p, named := provider.NamedPlatform(field, c.Provider, c.Version)

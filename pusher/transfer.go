@@ -23,10 +23,8 @@ import (
 )
 
 const (
-	// chunkBytes is the size of a chunk in bytes. A push sends chunks once the registry has
-	// rejected a request with a whole package. A chunk is smaller than the known limits of
-	// proxies and services in front of registries. The only exceptions are limits that no
-	// package meets.
+	// chunkBytes is the size in bytes of the chunks that a push sends once the registry has rejected
+	// a whole package. It is below all known limits of proxies that some package could meet.
 	chunkBytes = 16 << 20
 	// cancelTimeout is the timeout of the request that cancels an upload.
 	cancelTimeout = 5 * time.Second
@@ -36,10 +34,8 @@ const (
 // Options.StallTimeout.
 var errStalled = errors.New("the upload stalled")
 
-// sendLayer stores a package's bytes, and returns StageDone, StageMounted or StageFound,
-// depending on how the repository got the bytes. It uploads while the package is still being
-// downloaded from the origin. If an upload fails, the next attempt reads the temporary file
-// from its beginning.
+// sendLayer stores a package's bytes, and returns StageDone, StageMounted or StageFound. It uploads while the
+// package is still being downloaded from the origin. A retry reads the temporary file from its beginning.
 func (w *push) sendLayer(ctx context.Context, platform provider.Platform, layer ocispec.Descriptor, s *spool) (Stage, error) {
 	stage := StageFound
 	exists, err := w.Dest.Store.Exists(ctx, layer)
@@ -67,11 +63,10 @@ type layerContent interface {
 	failure() error
 }
 
-// upload makes the registry mount a layer from another repository, or sends it, with
-// retries. It returns StageMounted or StageDone. It calls sent with the number of bytes that
-// were sent, which is negative after an attempt that failed. If the registry or a proxy
-// responds that the request is too large, upload sends this layer and all later layers in
-// chunks.
+// upload makes the registry mount a layer from another repository, or sends it, with retries. It returns
+// StageMounted or StageDone. It calls sent with the number of bytes that were sent, which is negative after an
+// attempt that failed. If the registry or a proxy responds that the request is too large, it sends this and all
+// later layers in chunks.
 func (w *target) upload(ctx context.Context, layer ocispec.Descriptor, c layerContent, sent func(int)) (stage Stage, err error) {
 	from := w.mountSource(layer.Digest)
 	temporary := func(err error) bool { return c.failure() == nil && worthRetrying(err) }
@@ -119,9 +114,8 @@ func (w *target) tryUpload(ctx context.Context, layer ocispec.Descriptor, c laye
 	return stage, err
 }
 
-// uploadTo makes the registry mount a layer, or sends it. It calls begin before it sends
-// the first byte. If the upload fails for any reason but a stall, uploadTo tries to cancel
-// the upload session.
+// uploadTo mounts or sends a layer. It calls begin before it sends the first byte. If the upload fails for any
+// reason but a stall, it tries to cancel the upload session.
 func (w *target) uploadTo(ctx context.Context, layer ocispec.Descriptor, body io.Reader, from string, chunked bool, begin func()) (Stage, error) {
 	remote := w.Dest.Store.Remote()
 	if remote == nil {
@@ -146,16 +140,14 @@ func (w *target) uploadTo(ctx context.Context, layer ocispec.Descriptor, body io
 	return StageDone, err
 }
 
-// mountOrBegin makes the registry mount a package from another of its repositories. If from
-// is "", or if the registry refuses the mount, mountOrBegin begins an upload instead. The
-// bool result reports whether the registry mounted the package.
+// mountOrBegin mounts a package from another repository of the registry, and reports whether it did. If from is
+// "", or if the registry refuses the mount, it begins an upload instead.
 func (w *target) mountOrBegin(ctx context.Context, in *remote.Repository, layer ocispec.Descriptor, from string) (*upload.Session, bool, error) {
 	session, mounted, err := upload.Begin(ctx, in, layer, from)
 	if err == nil || from == "" || ctx.Err() != nil {
 		return session, mounted, err
 	}
-	// This refusal applies to all packages of the other repository, because the login lacks
-	// the right to read that repository. For example, the robot of a project in Harbor has no
+	// The login cannot read any package of the other repository: the robot of a project in Harbor has no
 	// rights in other projects.
 	if refused := repo.HTTPStatus(err); refused == http.StatusUnauthorized || refused == http.StatusForbidden {
 		w.unmountable.Store(mountKey{w.Dest.Repository, from}, true)
@@ -180,26 +172,17 @@ func (p *Pusher) addLocation(d digest.Digest, r ociaddr.Repository) {
 	p.locations.LoadOrStore(location{r.Registry, d}, r.Name)
 }
 
-// mountSource returns the name of another repository of the registry that has a package. If
-// this Pusher knows no such repository, mountSource returns the destination's sibling. It
-// returns "" if there is no such repository either, or if the registry has refused to mount
-// from it.
+// mountSource returns the name of another repository of the registry that has a package, or else the
+// destination's sibling. It returns "" if the registry has refused to mount from them, or there are none.
 func (w *target) mountSource(d digest.Digest) string {
-	if known, ok := w.locations.Load(location{w.Dest.Repository.Registry, d}); ok && w.mayMount(known.(string)) {
-		return known.(string)
-	}
-	if w.mayMount(w.Dest.Sibling) {
-		return w.Dest.Sibling
+	known, _ := w.locations.Load(location{w.Dest.Repository.Registry, d})
+	name, _ := known.(string)
+	for _, from := range []string{name, w.Dest.Sibling} {
+		if _, refused := w.unmountable.Load(mountKey{w.Dest.Repository, from}); from != "" && from != w.Dest.Repository.Name && !refused {
+			return from
+		}
 	}
 	return ""
-}
-
-// mayMount reports whether the registry might mount packages from a repository. It returns
-// false for the destination itself, and for a repository from which the registry has refused
-// to mount.
-func (w *target) mayMount(from string) bool {
-	_, refused := w.unmountable.Load(mountKey{w.Dest.Repository, from})
-	return from != w.Dest.Repository.Name && !refused
 }
 
 // worthRetrying reports whether another attempt to send the same bytes might succeed.
@@ -212,8 +195,8 @@ func worthRetrying(err error) bool {
 	return code == 0 || code >= 500 || code == http.StatusTooManyRequests || code == http.StatusUnauthorized
 }
 
-// sendPackages stores missing packages, several concurrently. It returns the packages that
-// the stored version lacks. A forced push returns all packages.
+// sendPackages stores missing packages concurrently, and returns those that the stored version lacks. A forced
+// push returns all packages.
 func (w *push) sendPackages(ctx context.Context, missing []origin.Package) ([]artifact.Package, error) {
 	all := make([]*artifact.Package, len(missing))
 	sent := make([]bool, len(missing))
@@ -241,10 +224,9 @@ func (w *push) sendPackages(ctx context.Context, missing []origin.Package) ([]ar
 	return out, nil
 }
 
-// sendPackage stores one package's layer and manifest, and reports whether it sent the bytes.
-// It returns nil if the stored version turns out to have the package. If the checksums alone
-// determine the package's digest, sendPackage uploads the package while it downloads the
-// package from the origin.
+// sendPackage stores one package's layer and manifest, and reports whether it sent the bytes. It returns nil if
+// the stored version turns out to have the package. It uploads the package while it downloads it, if the checksums
+// alone determine the digest.
 func (w *push) sendPackage(ctx context.Context, pkg origin.Package) (_ *artifact.Package, sent bool, err error) {
 	if p, err := w.omit(ctx, pkg); p != nil || err != nil {
 		return p, false, err
@@ -276,9 +258,8 @@ func (w *push) sendPackage(ctx context.Context, pkg origin.Package) (_ *artifact
 	return &p, stage == StageDone, nil
 }
 
-// checkPackage compares a package whose digest is known with the stored package, and with the
-// evidence that the version will probably get. It reports whether the package is in place. It
-// returns a conflict as an error.
+// checkPackage reports whether a package whose digest is known is in place. It returns a conflict with the stored
+// package, or with the evidence that the version will probably get, as an error.
 func (w *push) checkPackage(p artifact.Package) (inPlace bool, err error) {
 	if inPlace, err = w.isInPlace(p.Platform, p.Digest); inPlace || err != nil {
 		return inPlace, err
@@ -289,8 +270,7 @@ func (w *push) checkPackage(p artifact.Package) (inPlace bool, err error) {
 	return false, nil
 }
 
-// sendManifest stores the config and the manifest of a package that was downloaded and
-// verified.
+// sendManifest stores the config and the manifest of a verified package.
 func (w *push) sendManifest(ctx context.Context, s *spool) (artifact.Package, error) {
 	p, manifest, err := artifact.EncodePackage(s.accepted())
 	if err == nil {

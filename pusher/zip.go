@@ -30,13 +30,12 @@ type zipPush struct {
 	warnings []string
 }
 
-// PushZip stores a version of a module. It stores the zip, the config and the manifest, and
-// writes the tag last. If PushZip fails, the tag is as it was before.
+// PushZip stores the zip, the config and the manifest of a module's version, and writes the tag last. If it fails,
+// the tag is as it was before.
 //
-// The push is unchanged if the stored version has the same h1: hash or the same zip. Its tag
-// may then begin with a v. Other content under the version is an [ErrConflict], unless
-// [Options.Force] is set. [repo.ErrOccupied] means that the repository belongs to another module, or
-// has something other than modules.
+// The push is unchanged if the stored version has the same h1: hash or the same zip. Its tag may then begin with a
+// v. Other content is an [ErrConflict], unless [Options.Force] is set. [repo.ErrOccupied] means that the
+// repository belongs to another module, or has something other than modules.
 func (p *Pusher) PushZip(ctx context.Context, dest repo.Destination, want *artifact.Version, open func() io.ReadCloser) (*Result, error) {
 	w, err := p.newZipPush(dest, want, open)
 	if err != nil {
@@ -127,8 +126,8 @@ func (p *Pusher) newZipPush(dest repo.Destination, want *artifact.Version, open 
 	return &zipPush{target: p.to(dest), want: &stored, open: open, manifest: manifest, tag: tag}, nil
 }
 
-// inspect reads the stored version. If there is none, inspect checks which module the
-// repository belongs to. A tag that names no module is an error only if no other tag names one.
+// inspect reads the stored version. If there is none, it checks whose repository this is. A tag that names no
+// module is an error only if no other tag names one.
 func (w *zipPush) inspect(ctx context.Context) error {
 	if err := w.read(ctx); err != nil || w.stored != nil {
 		return err
@@ -204,8 +203,8 @@ func (w *zipPush) same(ctx context.Context) (bool, error) {
 	return stored == offered, err
 }
 
-// zipH1 returns the h1: hash of a stored module. Other tools record none: zipH1 then
-// downloads the zip to compute it. It returns no hash for a zip that clients cannot unpack.
+// zipH1 returns the h1: hash of a stored module. If none is recorded, it downloads the zip. It returns no hash for
+// a zip that clients cannot unpack.
 func zipH1(ctx context.Context, store artifact.Fetcher, r ociaddr.Repository, v *artifact.Version) (provider.Hash, error) {
 	if !v.Zip().H1.IsZero() {
 		return v.Zip().H1, nil
@@ -220,8 +219,7 @@ func zipH1(ctx context.Context, store artifact.Fetcher, r ociaddr.Repository, v 
 	return files.H1, nil
 }
 
-// unchanged reports whether the push has nothing to write. A forced push sends everything that
-// the registry lacks.
+// unchanged reports whether the push has nothing to write. A forced push always writes.
 func (w *zipPush) unchanged() bool { return w.stored != nil && !w.o.Force }
 
 // status returns the status of a push that writes the tag.
@@ -249,7 +247,7 @@ func (w *zipPush) conflict() error {
 	return hint.Wrap(fmt.Errorf("%s %s: %w: %s:%s has %s, %s", w.want.Owner, w.want.Version, ErrConflict, w.Dest.Repository, w.stored.Tag, stored, offered), "%s", registryUnchanged+help)
 }
 
-// sendContent stores the zip and the config.
+// sendContent stores everything that the manifest names.
 func (w *zipPush) sendContent(ctx context.Context) (Stage, error) {
 	if err := w.slots.Acquire(ctx, 1); err != nil {
 		return "", context.Cause(ctx)
@@ -259,7 +257,15 @@ func (w *zipPush) sendContent(ctx context.Context) (Stage, error) {
 	stage := StageFound
 	exists, err := w.Dest.Store.Exists(ctx, layer)
 	if err == nil && w.carrier != nil {
-		return w.carryContent(ctx, exists)
+		if !exists {
+			stage = StageDone
+			w.event(StageSend, 0)
+		}
+		if err := w.carrier.storeParts(ctx, w.manifest.Descriptor, w.manifest.Data); err != nil {
+			return "", err
+		}
+		w.event(stage, 0)
+		return stage, nil
 	}
 	if err == nil && !exists {
 		stage, err = w.upload(ctx, layer, w.open, func(n int) { w.event(StageSend, n) })
@@ -271,8 +277,7 @@ func (w *zipPush) sendContent(ctx context.Context) (Stage, error) {
 	return stage, w.SendBlob(ctx, "push config to", artifact.Config())
 }
 
-// mark calls Mark of the destination before the tag moves from the stored version to another
-// manifest.
+// mark calls Mark of the destination before the tag moves to another manifest.
 func (w *zipPush) mark(tag ociaddr.Tag, after digest.Digest) error {
 	var before digest.Digest
 	if w.stored != nil && w.stored.Tag == tag {

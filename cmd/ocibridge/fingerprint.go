@@ -98,8 +98,7 @@ func printKeys(w io.Writer, keys []keyInFile, asJSON bool) error {
 	return err
 }
 
-// keyState returns a note if a key is revoked, has expired or will expire. Otherwise, it
-// returns "".
+// keyState returns a note if a key is revoked, has expired or will expire, or else "".
 func keyState(k trust.Key) string {
 	switch {
 	case k.Revoked:

@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"io"
 	"strings"
@@ -11,8 +10,6 @@ import (
 
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 	"github.com/ocibridge/ocibridge/internal/registries/inventory"
-	"github.com/ocibridge/ocibridge/internal/registries/query"
-	"github.com/ocibridge/ocibridge/provider"
 )
 
 const inspectExamples = `  ocibridge inspect registry.opentofu.org/hashicorp/null@3.2.4
@@ -41,18 +38,7 @@ that matches.`,
 		Example: inspectExamples,
 		Args:    oneVersion("PROVIDER@VERSION", "registry.opentofu.org/hashicorp/null@3.2.4"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			q, err := query.Providers.ParseRelease(args[0])
-			if err != nil {
-				return usage(err)
-			}
-			return show(f, cmd, readsProviders, []query.Query[provider.Address]{q}, func(ctx context.Context, found *inventory.Selection[provider.Address], s settings) (*inventory.Inspection, error) {
-				v, err := inventory.Inspect(ctx, found)
-				if err != nil {
-					return nil, err
-				}
-				v.Denied = denial(s.file.Gateway.Denies(v.Provider, v.Version))
-				return v, nil
-			}, inspectText)
+			return inspect(f, cmd, readsProviders, args[0], inventory.Inspect, inspectText)
 		},
 	}
 	f.register(cmd)

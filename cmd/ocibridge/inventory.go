@@ -67,18 +67,21 @@ var (
 // inventory opens the bundle that --from names, or else the registry. The caller must call
 // the function that it returns.
 func (k *reads[A]) inventory(ctx context.Context, f *readerFlags, s settings, queries []query.Query[A], stderr io.Writer) (*inventory.Inventory[A], func() error, error) {
-	if f.from == "" {
-		back, err := f.open(s, subject.List(query.Addresses(queries)), f.log.open(stderr))
+	i := &inventory.Inventory[A]{Kind: k.kind, Jobs: int(f.jobs), Denies: s.file.Gateway.Denies}
+	if f.from != "" {
+		b, err := f.bundle(ctx, stderr)
 		if err != nil {
 			return nil, nil, err
 		}
-		return &inventory.Inventory[A]{Kind: k.kind, Registry: inventory.Remote{Repositories: back}, Configured: k.configured(s), Jobs: int(f.jobs)}, back.Close, nil
+		i.Registry = b
+		return i, b.Close, nil
 	}
-	b, err := f.bundle(ctx, stderr)
+	back, err := f.open(s, subject.List(query.Addresses(queries)), f.log.open(stderr))
 	if err != nil {
 		return nil, nil, err
 	}
-	return &inventory.Inventory[A]{Kind: k.kind, Registry: b, Jobs: int(f.jobs)}, b.Close, nil
+	i.Registry, i.Configured = inventory.Remote{Repositories: back}, k.configured(s)
+	return i, back.Close, nil
 }
 
 // bundle opens the bundle that --from names.
@@ -99,16 +102,14 @@ func (f *readerFlags) bundle(ctx context.Context, stderr io.Writer) (b transfer.
 	return b, nil
 }
 
-// report is the result of a command that reads the registry. The command prints the report as
-// text or as JSON.
+// report is the result of a command that reads the registry.
 type report interface {
 	// Failed returns an error if the report contains an error.
 	Failed() error
 }
 
 // show finds what the queries select, and prints the report that the function read returns about
-// it. It fails if the report contains an error. The function text formats the report for people.
-// The parameter w is the writer that show prints the text to.
+// it. It fails if the report contains an error. The function text formats the report for w.
 func show[A inventory.Address, R report](f *readerFlags, cmd *cobra.Command, k *reads[A], queries []query.Query[A], read func(context.Context, *inventory.Selection[A], settings) (R, error), text func(r R, w io.Writer) string) error {
 	stderr := cmd.ErrOrStderr()
 	s, err := f.settings(cmd)
@@ -131,7 +132,14 @@ func show[A inventory.Address, R report](f *readerFlags, cmd *cobra.Command, k *
 	if err != nil {
 		return err
 	}
-	return printReport(&f.commonFlags, cmd, r, text)
+	if f.output.json() {
+		return f.output.print(cmd, r, r.Failed())
+	}
+	stdout := cmd.OutOrStdout()
+	if _, err := io.WriteString(stdout, linesText(terminalWidth(stdout), text(r, stdout))); err != nil {
+		return err
+	}
+	return r.Failed()
 }
 
 // showVersions is like show, for a report about versions. If no version is stored, it then
@@ -140,18 +148,10 @@ func (k *reads[A]) showVersions(f *readerFlags, cmd *cobra.Command, queries []qu
 	next := ""
 	err := show(f, cmd, k, queries, func(ctx context.Context, found *inventory.Selection[A], s settings) (*inventory.Report[A], error) {
 		r, err := read(ctx, found, s)
-		if err != nil {
-			return r, err
-		}
-		for _, of := range r.Stored {
-			for _, v := range of.Versions {
-				v.Denied = denial(s.file.Gateway.Denies(of.Address, v.Version))
-			}
-		}
-		if f.from == "" {
+		if err == nil && f.from == "" {
 			next = k.next(r, queries, s)
 		}
-		return r, nil
+		return r, err
 	}, text)
 	if err == nil && next != "" && !f.quiet && !f.output.json() {
 		message(cmd.ErrOrStderr(), "hint", "%s%s", next, withSameFlags(cmd))
@@ -179,6 +179,17 @@ func (k *reads[A]) verify(f *readerFlags, cmd *cobra.Command, args []string, che
 	return k.showVersions(f, cmd, queries, func(ctx context.Context, found *inventory.Selection[A], s settings) (*inventory.Report[A], error) {
 		return found.Verify(ctx, checks(s))
 	}, verifyText)
+}
+
+// inspect shows what the function read returns about the newest stored version that the argument selects.
+func inspect[A inventory.Address, R report](f *readerFlags, cmd *cobra.Command, k *reads[A], arg string, read func(context.Context, *inventory.Selection[A]) (R, error), text func(R, io.Writer) string) error {
+	q, err := k.ParseRelease(arg)
+	if err != nil {
+		return usage(err)
+	}
+	return show(f, cmd, k, []query.Query[A]{q}, func(ctx context.Context, found *inventory.Selection[A], _ settings) (R, error) {
+		return read(ctx, found)
+	}, text)
 }
 
 // oneVersion returns the check that a command has one argument. what names its form, and example is one.
@@ -214,28 +225,9 @@ func nextModule(r *inventory.Report[module.Address], _ []query.Query[module.Addr
 	return "to add a module: ocibridge module push FOLDER --as registry.acme.example/platform/vpc/aws@1.0.0"
 }
 
-// printReport prints a report, and returns its error.
-func printReport[R report](f *commonFlags, cmd *cobra.Command, r R, text func(r R, w io.Writer) string) error {
-	if f.output.json() {
-		return f.output.print(cmd, r, r.Failed())
-	}
-	stdout := cmd.OutOrStdout()
-	if _, err := io.WriteString(stdout, linesText(terminalWidth(stdout), text(r, stdout))); err != nil {
-		return err
-	}
-	return r.Failed()
-}
-
 // parseQueries parses the arguments of a command as queries. If versions is false, a query
 // must not contain a version.
 func parseQueries[A subject.Address](form query.Form[A], args []string, versions bool) ([]query.Query[A], error) {
-	var out []query.Query[A]
-	for _, s := range args {
-		q, err := form.Parse(s, versions)
-		if err != nil {
-			return nil, usage(err)
-		}
-		out = append(out, q)
-	}
-	return out, nil
+	out, err := parseAll(func(s string) (query.Query[A], error) { return form.Parse(s, versions) }, args)
+	return out, usage(err)
 }

@@ -50,31 +50,6 @@ It exits with 1 if a provider or a version could not be read.`,
 	return cmd
 }
 
-// denial returns the description of a denied version, and nil for another one.
-func denial(reason string, denied bool) *inventory.Denial {
-	if !denied {
-		return nil
-	}
-	return &inventory.Denial{Reason: reason}
-}
-
-// markDenied adds a column to a table if a version in it is denied. The first row is the header, and the others belong to
-// denials.
-func markDenied(rows [][]string, denials []*inventory.Denial) [][]string {
-	if !slices.ContainsFunc(denials, func(d *inventory.Denial) bool { return d != nil }) {
-		return rows
-	}
-	rows[0] = append(rows[0], "GATEWAY")
-	for i, d := range denials {
-		cell := ""
-		if d != nil {
-			cell = "denied"
-		}
-		rows[i+1] = append(rows[i+1], cell)
-	}
-	return rows
-}
-
 // listText formats a listing as one table for each provider or module. If w is a terminal, each
 // table fits the terminal's width.
 func (k *reads[A]) listText(l *inventory.Report[A], w io.Writer) string {
@@ -103,18 +78,26 @@ func (k *reads[A]) listText(l *inventory.Report[A], w io.Writer) string {
 // line for each version that cannot be read.
 func (k *reads[A]) versionsText(versions []*inventory.VersionReport, width int) string {
 	rows := [][]string{append([]string{"VERSION"}, k.columns...)}
-	var denials []*inventory.Denial
+	denies := slices.ContainsFunc(versions, func(v *inventory.VersionReport) bool { return v.Problem == nil && v.Denied != nil })
+	if denies {
+		rows[0] = append(rows[0], "GATEWAY")
+	}
 	unreadable := ""
 	for _, v := range versions {
 		if v.Problem != nil {
 			unreadable += fmt.Sprintf("  %s  cannot be read: %s\n", v.Version, v.Problem.Message)
 			continue
 		}
-		rows = append(rows, append([]string{v.Version.String()}, k.row(v)...))
-		denials = append(denials, v.Denied)
+		row := append([]string{v.Version.String()}, k.row(v)...)
+		if v.Denied != nil {
+			row = append(row, "denied")
+		} else if denies {
+			row = append(row, "")
+		}
+		rows = append(rows, row)
 	}
 	if len(rows) == 1 {
 		return unreadable
 	}
-	return tableText(markDenied(rows, denials), k.flexes, width) + unreadable
+	return tableText(rows, k.flexes, width) + unreadable
 }

@@ -82,10 +82,8 @@ A failure does not stop the work on other versions. sync exits with 0 if all
 versions are in place, with 1 if anything failed, and with 3 if --dry-run and
 --detailed-exitcode are given and there is something to change. ocibridge help
 output lists all exit statuses.`,
-		Example: syncExamples,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return f.run(cmd, args)
-		},
+		Example:           syncExamples,
+		RunE:              f.run,
 		ValidArgsFunction: f.complete,
 	}
 	f.commonFlags.register(cmd, "number of packages to transfer at once")
@@ -111,13 +109,7 @@ func (f *syncFlags) run(cmd *cobra.Command, args []string) error {
 		return queries, cmp.Or(f.check(), err)
 	}, func(ctx context.Context, s settings, queries []query.Query[provider.Address]) (*syncRun, error) {
 		err := f.sync(ctx, s, queries, run, cmd.OutOrStdout(), cmd.ErrOrStderr())
-		if err == nil {
-			err = failed(run.outcome.Failures)
-		}
-		if err == nil {
-			err = f.pending(changes(run.plan) > 0)
-		}
-		return run, err
+		return run, cmp.Or(err, failed(run.outcome.Failures), f.pending(changes(run.plan) > 0))
 	}, func(*syncRun) any {
 		return run.document(f.dryRun)
 	})
@@ -141,8 +133,7 @@ func (f *syncFlags) check() error {
 	return f.dryRunFlags.check()
 }
 
-// sync opens the registry and the sources, plans the sync of the selected providers, and applies
-// the plan.
+// sync plans the sync of the selected providers, and applies the plan.
 func (f *syncFlags) sync(ctx context.Context, s settings, queries []query.Query[provider.Address], run *syncRun, stdout, stderr io.Writer) error {
 	if len(s.file.Providers) == 0 {
 		return hint.New("nothing to sync: the configuration has no provider block", "write one into ocibridge.hcl: ocibridge help syncing shows how")
@@ -184,8 +175,7 @@ func (f *syncFlags) sync(ctx context.Context, s settings, queries []query.Query[
 	return err
 }
 
-// apply shows the plan. Except in a dry run, apply then carries out the plan and shows the
-// outcome.
+// apply shows the plan and, except in a dry run, carries it out and shows the outcome.
 func (f *syncFlags) apply(ctx context.Context, syncer *reconcile.Syncer, run *syncRun, progress *progress) (err error) {
 	for _, w := range run.plan.Warnings {
 		progress.Warn(w)

@@ -19,8 +19,7 @@ var planSigns = map[pusher.Action]string{
 	pusher.ActionPush: "+", pusher.ActionAdd: "~", pusher.ActionRepair: "!", pusher.ActionPrune: "-", pusher.ActionWait: ".", pusher.ActionReplace: "!",
 }
 
-// dryRun prints a line for each version that a sync or a push would change or that waits, and
-// the totals.
+// dryRun prints the totals, and a line for each version that a plan changes or that waits.
 func (p *progress) dryRun(plan *reconcile.Plan) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -96,12 +95,9 @@ func unasked(plan *reconcile.Plan) (lines []string) {
 
 // changes returns the number of versions that a plan changes.
 func changes(plan *reconcile.Plan) int {
-	total := 0
-	for _, a := range []pusher.Action{pusher.ActionPush, pusher.ActionAdd, pusher.ActionRepair, pusher.ActionReplace, pusher.ActionPrune} {
-		n, _ := plan.Count(a)
-		total += n
-	}
-	return total
+	kept, _ := plan.Count(pusher.ActionKeep)
+	waiting, _ := plan.Count(pusher.ActionWait)
+	return len(plan.Steps) - kept - waiting
 }
 
 // synced prints the summary of a sync, even of one that was interrupted.

@@ -103,9 +103,8 @@ func verifySummary(v *inventory.VersionReport) string {
 	return strings.Join(parts, ", ")
 }
 
-// printFindings prints findings to out in the format of doctor's checks. If p is not nil, the
-// problem comes first. The text in out is later printed to w, so printFindings uses colours if
-// w is a terminal.
+// printFindings prints findings to out in the format of doctor's checks, after the problem p if it is not nil. The
+// text is for w: printFindings uses colours and the width of w if it is a terminal.
 func printFindings(out, w io.Writer, findings []artifact.Finding, p *inventory.Problem) {
 	if p != nil {
 		findings = append([]artifact.Finding{{Severity: artifact.SeverityError, Where: "registry", What: p.Message, Hint: p.Hint}}, findings...)

@@ -47,9 +47,8 @@ const (
 type Announced struct {
 	Tag      ociaddr.Tag
 	Manifest ocispec.Descriptor
-	// before is the manifest that the tag named until the announcement was marked as done.
-	// It is nil if the announcement is not done, or if an earlier release of ocibridge wrote
-	// it.
+	// before is the manifest that the tag named until the announcement was marked as done; nil if it is not done,
+	// or if an earlier release of ocibridge wrote it.
 	before   *ocispec.Descriptor
 	Packages []artifact.Package
 	Evidence *ocispec.Descriptor // said to be signed, but not verified yet; nil: none
@@ -70,9 +69,7 @@ func (a Announced) In(index *artifact.Version) bool {
 		!slices.ContainsFunc(a.Packages, func(p artifact.Package) bool { return !HasPackage(index.Packages, p) })
 }
 
-// adds reports whether the announcement adds anything to an index. This is the case if the
-// index lacks an announced platform, or if it lacks signed evidence and the announcement has
-// signed evidence.
+// adds reports whether an index lacks an announced platform, or lacks signed evidence that is announced.
 func (a Announced) adds(index *artifact.Version) bool {
 	return !Announced{Evidence: a.Evidence}.In(index) || slices.ContainsFunc(a.Packages, func(p artifact.Package) bool { return Find(index.Packages, p.Platform) == nil })
 }

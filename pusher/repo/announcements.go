@@ -2,12 +2,17 @@ package repo
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
+
+	"oras.land/oras-go/v2/errdef"
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/outgoing"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 )
@@ -34,9 +39,8 @@ func ReadAnnouncements(ctx context.Context, store artifact.ReferenceFetcher, a p
 	return out, nil
 }
 
-// readAnnouncement reads one announcement. It also reads announcements of earlier releases of
-// ocibridge. Those releases announced each platform with a tag that names the platform's
-// manifest, and the evidence with a tag that names the evidence.
+// readAnnouncement reads one announcement. Earlier releases of ocibridge announced each platform with a tag that
+// names its manifest, and the evidence with a tag that names the evidence.
 func readAnnouncement(ctx context.Context, store artifact.ReferenceFetcher, a provider.Address, v provider.Version, t ociaddr.Tag) (*Announced, error) {
 	if _, own := t.Announcement(); !own {
 		desc, moved, err := artifact.ReadPlaceholder(ctx, store, string(t))
@@ -93,3 +97,87 @@ func RemoveAnnouncement(ctx context.Context, store Store, a Announced) error {
 	}
 	return DeleteAny(ctx, store, *a.before)
 }
+
+// AnnouncedVersions returns the versions that have announcements, oldest first.
+func AnnouncedVersions(tags []ociaddr.Tag) []provider.Version {
+	var out []provider.Version
+	for _, t := range tags {
+		if v, ok := t.PartOf(); ok && !slices.Contains(out, v) {
+			out = append(out, v)
+		}
+	}
+	provider.SortVersions(out)
+	return out
+}
+
+// Cleaner removes announcements that no push needs any more from a provider's repository.
+type Cleaner struct {
+	Provider provider.Address
+	Store    Store
+	Clock    *outgoing.Clock // the registry's clock
+	Now      func() time.Time
+	Recent   RecentTags // empty: the tags are listed first
+}
+
+// RecentTags caches the list of a repository's tags for a minute.
+type RecentTags struct {
+	tags []ociaddr.Tag
+	at   time.Time // when the request was sent; zero: never
+}
+
+// List returns the repository's tags, at most as old as MaxReadAge.
+func (r *RecentTags) List(ctx context.Context, store artifact.TagLister, now func() time.Time) ([]ociaddr.Tag, error) {
+	if r.isFresh(now()) {
+		return r.tags, nil
+	}
+	at := now()
+	tags, err := artifact.ListAnyTags(ctx, store)
+	if err == nil {
+		r.tags, r.at = tags, at
+	}
+	return tags, err
+}
+
+func (r *RecentTags) isFresh(now time.Time) bool {
+	return !r.at.IsZero() && now.Sub(r.at) <= MaxReadAge
+}
+
+// Clean removes the announcements of a version that the index contains, and the old ones that would add nothing to
+// it. Without an index, it removes all old ones. It removes nothing if one of them is open. It returns the number
+// of announcements that it removed.
+func (c *Cleaner) Clean(ctx context.Context, v provider.Version) (removed int, err error) {
+	tags, err := c.Recent.List(ctx, c.Store, c.Now)
+	if err != nil {
+		return 0, err
+	}
+	all, err := ReadAnnouncements(ctx, c.Store, c.Provider, v, tags)
+	if err != nil || AnyOpen(all, c.Clock.Now()) {
+		return 0, err
+	}
+	index, err := artifact.Read(ctx, c.Store, c.Provider, v)
+	switch {
+	case errors.Is(err, errdef.ErrNotFound) && !slices.Contains(ociaddr.Versions(tags), v):
+		index = &artifact.Version{} // the push ended before it wrote an index
+	case IsUnusable(err):
+		return 0, nil
+	case err != nil:
+		return 0, err
+	}
+	for _, a := range all {
+		if !c.Recent.isFresh(c.Now()) {
+			return removed, nil
+		}
+		if a.In(index) || a.Old(c.Clock.Now()) && (len(index.Packages) == 0 || !a.adds(index)) {
+			if err := RemoveAnnouncement(ctx, c.Store, a); err != nil {
+				return removed, &RemoveError{err}
+			}
+			removed++
+		}
+	}
+	return removed, nil
+}
+
+// RemoveError means that an announcement could not be removed.
+type RemoveError struct{ error }
+
+func (e *RemoveError) Unwrap() error { return e.error }

@@ -23,14 +23,12 @@ type ReferrerLister interface {
 	Referrers(ctx context.Context, subject ocispec.Descriptor, artifactType string, fn func(referrers []ocispec.Descriptor) error) error
 }
 
-// ListReferrers lists the referrers of a manifest. It calls add with each page of the list.
-// If the registry refuses the referrers API, ListReferrers reads the list under the fallback
-// tag itself, because oras-go reads that tag only if the API returns 404. If the fallback tag
-// names no such list, the error wraps ErrListRefused and the API's refusal.
+// ListReferrers lists the referrers of a manifest. It calls add with each page of the list. If the registry
+// refuses the referrers API, it reads the list under the fallback tag itself, because oras-go reads that tag only
+// if the API returns 404. If there is no such list, the error wraps ErrListRefused and the refusal.
 //
-// It leaves out the manifests that the subject itself names. Some tools give an index the
-// fallback tag as its own name, as "cosign copy" of cosign 3 does. Such an index is then read
-// as the list of its own referrers.
+// It leaves out the manifests that the subject itself names. Some tools, such as "cosign copy" of cosign 3, give
+// an index the fallback tag as its own name. It is then read as the list of its own referrers.
 func ListReferrers(ctx context.Context, store Reader, s ocispec.Descriptor, add func([]ocispec.Descriptor) error) error {
 	var named map[digest.Digest]bool
 	return listAll(ctx, store, s, func(page []ocispec.Descriptor) (err error) {
@@ -43,8 +41,8 @@ func ListReferrers(ctx context.Context, store Reader, s ocispec.Descriptor, add 
 	})
 }
 
-// namedBy returns the digests of the manifests that an index names. The result is empty, and
-// not nil, if the manifest is no index or is gone.
+// namedBy returns the digests of the manifests that an index names: none, but not nil, if it is no index or is
+// gone.
 func namedBy(ctx context.Context, store Reader, s ocispec.Descriptor) (map[digest.Digest]bool, error) {
 	out := map[digest.Digest]bool{}
 	if s.MediaType != ocispec.MediaTypeImageIndex {

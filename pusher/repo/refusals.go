@@ -11,11 +11,9 @@ import (
 	"oras.land/oras-go/v2/registry/remote/errcode"
 
 	"github.com/ocibridge/ocibridge/artifact"
-	"github.com/ocibridge/ocibridge/internal/base/refusals"
 )
 
-// HTTPStatus returns the HTTP status of the registry's response that err wraps. It returns 0
-// if err wraps no response.
+// HTTPStatus returns the HTTP status of the registry's response that err wraps, or 0.
 func HTTPStatus(err error) int {
 	var answer *errcode.ErrorResponse
 	if errors.As(err, &answer) {
@@ -24,40 +22,29 @@ func HTTPStatus(err error) int {
 	return 0
 }
 
-// IsNotFound reports whether err means that the requested content does not exist in the
-// registry.
+// IsNotFound reports whether err means that the registry does not have the content.
 func IsNotFound(err error) bool {
 	return errors.Is(err, errdef.ErrNotFound) || HTTPStatus(err) == http.StatusNotFound
 }
 
-// RefusesContent reports whether the HTTP status in err means that the registry does not
-// accept the content itself.
+// RefusesContent reports whether the HTTP status in err means that the registry refuses the content.
 func RefusesContent(err error) bool {
 	return slices.Contains([]int{
 		http.StatusBadRequest, http.StatusForbidden, http.StatusMethodNotAllowed, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity,
 	}, HTTPStatus(err))
 }
 
-// mayBeTagRule reports whether a rule about a tag, such as immutability, might have caused
-// the HTTP status in err.
+// mayBeTagRule reports whether a rule about a tag, such as immutability, might have caused the status in err.
 func mayBeTagRule(err error) bool {
 	return slices.Contains([]int{
 		http.StatusBadRequest, http.StatusForbidden, http.StatusMethodNotAllowed, http.StatusConflict, http.StatusPreconditionFailed, http.StatusUnprocessableEntity,
 	}, HTTPStatus(err))
 }
 
-// isTagRule reports whether err clearly means that the tag cannot be moved. err is the error
-// of pushing a tag.
-func isTagRule(err error) bool {
-	return !refusals.Full(err) && (HTTPStatus(err) == http.StatusMethodNotAllowed || IsHeld(err))
-}
-
-// IsHeld reports whether err means that the registry refuses to change or delete this tag or
-// manifest, but might change or delete others. The reason can be a rule about the tag, or
-// another manifest that names this manifest. IsHeld recognizes HTTP statuses that registries
-// use only for such refusals. It also recognizes the messages of registries: "configured as
-// immutable" (Harbor), "cannot be overwritten because the tag is immutable" (Amazon ECR) and
-// "locked" (Azure).
+// IsHeld reports whether err means that the registry refuses to change or delete this tag or manifest, but perhaps
+// not others: a rule about the tag, or another manifest that names this one. It knows the statuses for such
+// refusals, and the messages "configured as immutable" (Harbor), "cannot be overwritten because the tag is
+// immutable" (Amazon ECR) and "locked" (Azure).
 func IsHeld(err error) bool {
 	switch HTTPStatus(err) {
 	case http.StatusConflict, http.StatusPreconditionFailed:
@@ -71,29 +58,27 @@ func IsHeld(err error) bool {
 
 var ruleWords = regexp.MustCompile(`(?i)immutab|overwrit|already exists|locked|protected|cannot be (moved|changed|updated|modified)|tag[ _]already`)
 
-// CannotDelete reports whether err means that this login, or any login, cannot delete
-// manifests. It returns false if err only means that the registry is unavailable.
+// CannotDelete reports whether err means that this login, or any, cannot delete manifests, and not only that the
+// registry is unavailable.
 func CannotDelete(err error) bool {
 	code := HTTPStatus(err)
 	return errors.Is(err, errdef.ErrUnsupported) || errors.Is(err, auth.ErrBasicCredentialNotFound) || code >= 400 && code < 500 && code != http.StatusTooManyRequests
 }
 
-// refusesReferrers reports whether err means that the registry refuses or lacks the referrers
-// API. Some registries without the API return one of these statuses, although they should
-// return 404.
+// refusesReferrers reports whether err means that the registry refuses or lacks the referrers API. Some return one
+// of these statuses, although they should return 404.
 func refusesReferrers(err error) bool {
 	return RefusesContent(err) || errors.Is(err, errdef.ErrUnsupported) || HTTPStatus(err) == http.StatusUnauthorized || errors.Is(err, auth.ErrBasicCredentialNotFound)
 }
 
-// IsReplaceable reports whether --force may replace the stored content that err is about. It
-// returns false for another provider's version. It also returns false for damaged content,
-// because the registry might return the right bytes later.
+// IsReplaceable reports whether --force may replace the stored content that err is about: not another provider's
+// version, and not damaged content, which may be right when it is read again.
 func IsReplaceable(err error) bool {
 	return artifact.IsContent(err) && !errors.Is(err, artifact.ErrDamaged) && !errors.Is(err, artifact.ErrForeign)
 }
 
-// IsUnusable reports whether err means that stored content is invalid or does not exist.
-// Other errors are failures of the registry or of the connection.
+// IsUnusable reports whether err means that stored content is invalid or does not exist, and not that the registry
+// or the connection failed.
 func IsUnusable(err error) bool {
 	return artifact.IsContent(err) || errors.Is(err, errdef.ErrNotFound)
 }

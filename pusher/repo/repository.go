@@ -20,6 +20,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -29,6 +31,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/refusals"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 )
@@ -99,9 +102,8 @@ func (d Destination) LockFor(ctx context.Context, format string, args ...any) (u
 	return unlock, nil
 }
 
-// MayPush returns a context whose requests all use one token that allows pulling and pushing.
-// If a repository does not exist yet, GHCR issues no token that allows only pulling. Without
-// MayPush, the first push to a repository would therefore fail before it begins. Package auth
+// MayPush returns a context whose requests all use one token that allows pulling and pushing. GHCR issues no token
+// for pulling alone if a repository does not exist yet: the first push would fail before it begins. Package auth
 // restricts the scope to requests for the repository.
 func MayPush(ctx context.Context, r ociaddr.Repository) context.Context {
 	ref := registry.Reference{Registry: string(r.Registry), Repository: r.Name}
@@ -153,10 +155,121 @@ func Plain(desc ocispec.Descriptor) ocispec.Descriptor {
 	return ocispec.Descriptor{MediaType: desc.MediaType, Digest: desc.Digest, Size: desc.Size}
 }
 
-// Reader reads versions and their referrers. oras-go's remote.Repository implements
-// it.
+// Reader reads versions and their referrers. oras-go's remote.Repository implements it.
 type Reader interface {
 	artifact.ReferenceFetcher
 	artifact.TagLister
 	ReferrerLister
+}
+
+// Find returns the package for a platform, or nil if there is none.
+func Find(packages []artifact.Package, p provider.Platform) *artifact.Package {
+	for i := range packages {
+		if packages[i].Platform == p {
+			return &packages[i]
+		}
+	}
+	return nil
+}
+
+// HasPackage reports whether a list has a package with the same platform and the same digest.
+func HasPackage(packages []artifact.Package, p artifact.Package) bool {
+	q := Find(packages, p.Platform)
+	return q != nil && q.Digest == p.Digest
+}
+
+func JoinPlatforms(packages []artifact.Package) string {
+	return JoinNames((&artifact.Version{Packages: packages}).Platforms())
+}
+
+func JoinNames(platforms []provider.Platform) string {
+	var names []string
+	for _, p := range platforms {
+		names = append(names, p.String())
+	}
+	return strings.Join(names, ", ")
+}
+
+// ReadVersion reads a version of a repository. The error wraps [ErrOccupied] if the tag names
+// something other than a version of the provider. Otherwise it is a *[RegistryError].
+func ReadVersion(ctx context.Context, store artifact.ReferenceFetcher, r ociaddr.Repository, a provider.Address, v provider.Version) (*artifact.Version, error) {
+	found, err := artifact.Read(ctx, store, a, v)
+	if err == nil {
+		return found, nil
+	}
+	tag := TagOf(v)
+	switch {
+	case errors.Is(err, artifact.ErrForeign):
+		return nil, Occupied(r, tag, err, HelpForeign)
+	case IsReplaceable(err):
+		return nil, Occupied(r, tag, err, "the tag is left as it was; ocibridge push --force replaces what it names")
+	}
+	return nil, &RegistryError{"read " + string(tag) + " in", r, err}
+}
+
+// ownerProbes is the number of versions that ProbeOwner reads. It tries up to maxOwnerProbes if some are invalid,
+// or if a policy of the registry forbids reading them.
+const ownerProbes, maxOwnerProbes = 3, 20
+
+// CheckOwner refuses a repository whose newest versions name another provider, or are modules. Two providers share
+// a repository if, for example, the template is ${namespace}-${type} and the providers are a-b/c and a/b-c. tag
+// will be written. CheckOwner warns if a policy of the registry forbids reading all of these versions.
+func (w Writer) CheckOwner(ctx context.Context, tag ociaddr.Tag, a provider.Address, tags []ociaddr.Tag, warn func(format string, args ...any)) error {
+	forbidden, err := w.ProbeOwner(ctx, tag, ociaddr.Versions(tags), HelpForeign, func(v provider.Version) (bool, error) {
+		found, err := artifact.Read(ctx, w.Dest.Store, a, v)
+		return err == nil && found.Owner != nil, err
+	})
+	if forbidden != nil {
+		warn("%s: ocibridge could not check which provider this repository belongs to: %v", w.Dest.Repository, forbidden)
+	}
+	return err
+}
+
+// ProbeOwner reads the newest of the given versions with the function read, which also reports whether a version
+// names its owner. It returns [ErrOccupied] if one of them is foreign. tag will be written. forbidden is not nil
+// if a policy of the registry forbids reading all of them.
+func (w *Writer) ProbeOwner(ctx context.Context, tag ociaddr.Tag, versions []provider.Version, help string, read func(provider.Version) (named bool, err error)) (forbidden, err error) {
+	slices.Reverse(versions)
+	probes, invalid := 0, false
+	for _, v := range versions[:min(len(versions), maxOwnerProbes)] {
+		if probes == ownerProbes {
+			return nil, nil
+		}
+		named, err := read(v)
+		if errors.Is(err, artifact.ErrForeign) {
+			return nil, Occupied(w.Dest.Repository, tag, fmt.Errorf("its tag %s: %w", TagOf(v), err), help)
+		}
+		switch {
+		case named:
+			return nil, nil
+		case refusals.Policy(err):
+			forbidden = err
+			continue
+		case artifact.IsInvalid(err):
+			invalid = true
+			continue
+		case err != nil && !IsUnusable(err):
+			return nil, w.Failed("read "+string(TagOf(v))+" in", err)
+		}
+		probes++
+	}
+	if probes > 0 || invalid {
+		forbidden = nil
+	}
+	return forbidden, nil
+}
+
+// IsRefusal reports whether err means that the destination does not accept the content.
+func (w *Writer) IsRefusal(err error) bool {
+	var registry *RegistryError
+	return errors.As(err, &registry) && registry.Repository == w.Dest.Repository && (RefusesContent(err) || errors.Is(err, artifact.ErrTooLarge))
+}
+
+// Tags lists the repository's tags. It returns no tags if the repository does not exist.
+func (w Writer) Tags(ctx context.Context) ([]ociaddr.Tag, error) {
+	tags, err := artifact.ListAnyTags(ctx, w.Dest.Store)
+	if err != nil {
+		return nil, w.Failed("list tags of", err)
+	}
+	return tags, nil
 }

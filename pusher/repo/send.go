@@ -7,13 +7,64 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"sync"
 	"time"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"golang.org/x/sync/semaphore"
+	"oras.land/oras-go/v2/errdef"
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 	"github.com/ocibridge/ocibridge/internal/base/outgoing"
 	"github.com/ocibridge/ocibridge/internal/base/refusals"
+	"github.com/ocibridge/ocibridge/ociaddr"
 )
+
+// Session holds what all writes of one run share.
+type Session struct {
+	retryPause time.Duration // before the first retry of a request; each further pause is twice as long
+	jobs       int           // the maximum number of repositories that are summarized concurrently
+
+	turns sync.Map // ociaddr.Repository -> *semaphore.Weighted: see TakeTurn
+
+	// pending are the versions that a run has found or stored since the last [Session.Summarize].
+	pendingLock sync.Mutex
+	pending     map[ociaddr.Repository]pendingSummary
+}
+
+// NewSession returns a session.
+func NewSession(retryPause time.Duration, jobs int) *Session {
+	return &Session{retryPause: retryPause, jobs: jobs}
+}
+
+// Writer returns the writer to a repository.
+func (s *Session) Writer(dest Destination) Writer { return Writer{s, dest} }
+
+// TakeTurn waits for the caller's turn at a repository, which only one caller has at a time. The caller must call
+// end.
+func (s *Session) TakeTurn(ctx context.Context, r ociaddr.Repository) (end func(), err error) {
+	value, _ := s.turns.LoadOrStore(r, semaphore.NewWeighted(1))
+	turn := value.(*semaphore.Weighted)
+	if err := turn.Acquire(ctx, 1); err != nil {
+		return nil, context.Cause(ctx)
+	}
+	return func() { turn.Release(1) }, nil
+}
+
+// Writer writes to one repository.
+type Writer struct {
+	*Session
+	Dest Destination
+}
+
+// Failed returns the [RegistryError] of an operation. It adds a hint if a blob is gone.
+func (w *Writer) Failed(op string, err error) error {
+	if refusals.UnknownBlob(err) {
+		err = hint.Wrap(err, "parts of the version are gone, perhaps by a clean-up job: --force sends them again")
+	}
+	return &RegistryError{op, w.Dest.Repository, err}
+}
 
 const (
 	// sendAttempts is the maximum number of attempts to send a layer, a blob or a manifest.
@@ -49,9 +100,8 @@ func (w *Writer) putMissing(ctx context.Context, b artifact.Blob) error {
 	return w.Put(ctx, b, "")
 }
 
-// SendTag stores a manifest under a tag. It returns [ErrImmutable] with the given hint if the
-// registry does not move the tag. It succeeds if the registry refuses the request because of
-// a rule about the tag, but the tag already names the manifest.
+// SendTag stores a manifest under a tag. It returns [ErrImmutable] with the given hint if the registry does not
+// move the tag. It succeeds if a rule about tags refuses the request, but the tag already names the manifest.
 func (w *Writer) SendTag(ctx context.Context, op string, manifest artifact.Blob, tag, help string) error {
 	err := w.Put(ctx, manifest, tag)
 	if err == nil {
@@ -63,18 +113,16 @@ func (w *Writer) SendTag(ctx context.Context, op string, manifest artifact.Blob,
 		case rerr != nil: // return err, because the refusal says more than rerr
 		case there.Digest == manifest.Descriptor.Digest:
 			return nil
-		case isTagRule(err):
+		case !refusals.Full(err) && (HTTPStatus(err) == http.StatusMethodNotAllowed || IsHeld(err)): // clearly a rule about the tag
 			err = hint.Wrap(fmt.Errorf("%w: it names %s: %w", ErrImmutable, there.Digest, err), "%s", help)
 		}
 	}
 	return w.Failed(op, err)
 }
 
-// Put stores a small blob or a manifest. Unless tag is "", it stores the manifest under that
-// tag. It retries if the registry refuses a manifest because of an unknown blob. Distribution
-// 2 does so while it rewrites the file that links the blob to the repository. It rewrites
-// that file whenever a push sends the blob, and does not find the blob until the file is
-// written.
+// Put stores a small blob or a manifest, under a tag unless tag is "". It retries if the registry refuses a
+// manifest because of an unknown blob. Distribution 2 does so while it rewrites the file that links the blob to
+// the repository, which it does whenever a push sends the blob.
 func (w *Writer) Put(ctx context.Context, b artifact.Blob, tag string) error {
 	return w.Retry(ctx, refusals.UnknownBlob, func() error {
 		if tag == "" {
@@ -84,9 +132,8 @@ func (w *Writer) Put(ctx context.Context, b artifact.Blob, tag string) error {
 	})
 }
 
-// Retry calls send until send succeeds or returns an error that is not temporary. It calls
-// send at most sendAttempts times. Between two calls, it waits at least as long as the
-// registry requests. It gives up if it would have to wait longer than maxRetryAfter.
+// Retry calls send until it succeeds or returns an error that is not temporary, at most sendAttempts times. In
+// between, it waits at least as long as the registry requests. It gives up if that is longer than maxRetryAfter.
 func (s *Session) Retry(ctx context.Context, temporary func(error) bool, send func() error) error {
 	pause := s.retryPause
 	for attempt := 1; ; attempt++ {
@@ -106,4 +153,48 @@ func (s *Session) Retry(ctx context.Context, temporary func(error) bool, send fu
 		}
 		pause *= 2
 	}
+}
+
+// DeleteAny deletes a manifest, if it exists.
+func DeleteAny(ctx context.Context, store Store, manifest ocispec.Descriptor) error {
+	if err := store.Delete(ctx, manifest); !IsNotFound(err) {
+		return err
+	}
+	return nil
+}
+
+// DeleteWithTag deletes a manifest that only one tag names. Some registries want the tag removed first.
+func DeleteWithTag(ctx context.Context, store Store, manifest ocispec.Descriptor, tag ociaddr.Tag) error {
+	err := DeleteAny(ctx, store, manifest)
+	if err == nil {
+		return nil
+	}
+	named, rerr := artifact.Resolve(ctx, store, string(tag))
+	if rerr != nil || named.Digest != manifest.Digest { // the tag names a newer announcement, which Untag would remove
+		return err
+	}
+	if store.Untag(ctx, string(tag)) != nil {
+		return err
+	}
+	return DeleteAny(ctx, store, manifest)
+}
+
+// RemoveOldTag removes a tag, but keeps its manifest. If the registry deletes only by digest, it moves the tag to
+// a placeholder, and deletes that.
+func RemoveOldTag(ctx context.Context, store Store, tag ociaddr.Tag) error {
+	err := store.Untag(ctx, string(tag))
+	if err == nil || IsNotFound(err) {
+		return nil
+	}
+	if !errors.Is(err, errdef.ErrUnsupported) {
+		return err
+	}
+	instead, err := artifact.Placeholder(ociaddr.NewAnnouncementID())
+	if err != nil {
+		return err
+	}
+	if err := store.PushReference(ctx, instead.Descriptor, bytes.NewReader(instead.Data), string(tag)); err != nil {
+		return err
+	}
+	return store.Delete(ctx, instead.Descriptor)
 }

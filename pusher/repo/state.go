@@ -11,6 +11,7 @@ import (
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
@@ -31,18 +32,15 @@ type StateChange struct {
 	// Replaced are manifests that lose their tag. They need not include older states, because
 	// UpdateState adds the older states.
 	Replaced []artifact.Replaced
-	// Deleted are replaced manifests that a prune has deleted. A prune must not delete an
-	// older state alone, because each new state notes one more older state. Such prunes would
-	// never come to an end.
+	// Deleted are replaced manifests that a prune has deleted: never an older state alone, because each
+	// new state notes one more, and such prunes would never end.
 	Deleted map[digest.Digest]bool
-	// Summary describes versions. Undescribed are versions that the summary must not describe
-	// any more.
+	// Summary describes versions, and Undescribed are those that it must not describe any more.
 	Summary     artifact.Summary
 	Undescribed map[provider.Version]bool
 }
 
-// Applied returns a copy of the given state with the change, and with notes about the older
-// states.
+// Applied returns a copy of the given state with the change and with notes about older states.
 func (c StateChange) Applied(now *artifact.State, older []artifact.Replaced) artifact.State {
 	next := artifact.State{Provider: now.Provider}
 	next.Merge(*now)
@@ -62,23 +60,19 @@ func (c StateChange) changes(now *artifact.State) (bool, error) {
 	return !bytes.Equal(before.Data, after.Data), err
 }
 
-// UpdateState merges a change into the state of a provider's repository. It writes nothing if
-// the state already has the whole change. The new state notes the state that it replaces.
+// UpdateState merges a change into the state of a provider's repository, unless the state has it already. The new
+// state notes the state that it replaces. The caller holds the lock of the destination.
 //
-// OCI tags have no compare-and-swap. UpdateState therefore reads the state again after each
-// write, and repeats the write until the state contains the change and notes each state that
-// the call has written. Calls of one session for one repository take turns. Two processes can
-// still lose a change, and the note about a state. This happens if process A reads the state,
-// process B then reads, writes and reads the state again, and finally A writes. A lost change must be harmless to callers. A version waits longer if a sync has to
-// see it again, a manifest that is not noted is not deleted, and gateways read a version that
-// the summary lacks.
+// OCI tags have no compare-and-swap. UpdateState therefore reads the state again after each write, until the state
+// contains the change and notes each state that the call has written. Calls of one session for one repository take
+// turns. Two processes can still lose a change, and the note about a state: process A reads the state, process B
+// then reads, writes and reads the state again, and finally A writes. A lost change must be harmless to callers. A
+// version waits longer if a sync has to see it again, a manifest that is not noted is not deleted, and gateways
+// read a version that the summary lacks.
 //
-// The caller holds the lock of the destination.
-//
-// The error wraps [ErrOccupied] if the repository belongs to another provider, and
-// [ErrImmutable] if the registry does not move the tag. It wraps an error of package artifact
-// if the tag names something other than a state. It is a *[RegistryError] if the registry
-// failed.
+// The error wraps [ErrOccupied] if the repository belongs to another provider, [ErrImmutable] if the registry does
+// not move the tag, and an error of package artifact if the tag names something other than a state. It is a
+// *[RegistryError] if the registry failed.
 func (w Writer) UpdateState(ctx context.Context, a provider.Address, change StateChange, warn func(format string, args ...any)) error {
 	end, err := w.TakeTurn(ctx, w.Dest.Repository)
 	if err != nil {
@@ -122,10 +116,9 @@ func (w Writer) UpdateState(ctx context.Context, a provider.Address, change Stat
 	return hint.New(fmt.Sprintf("%s:%s changes faster than it can be written", w.Dest.Repository, ociaddr.StateTag), "let fewer syncs and pushes of %s run at a time", a)
 }
 
-// notesAll reports whether a state with the given descriptor notes all states that a call has
-// written. A writer that has not read a state replaces it without a note, and only the state's
-// own writer can add the note. The state that the call has written last notes as many states
-// as a state can.
+// notesAll reports whether a state notes all states that a call has written. A writer that has not read a state
+// replaces it without a note, and only the state's own writer can add the note. The state that the call has
+// written last notes as many states as a state can.
 func notesAll(now *artifact.State, desc *ocispec.Descriptor, written []digest.Digest) bool {
 	if n := len(written); n > 0 && desc != nil && desc.Digest == written[n-1] {
 		return true
@@ -150,8 +143,7 @@ const helpImmutableState = "ocibridge stores the state of a repository under the
 	"(Harbor: exclude ocibridge-* from the project's tag immutability rules; " +
 	"Amazon ECR: aws ecr put-image-tag-mutability --image-tag-mutability IMMUTABLE_WITH_EXCLUSION --image-tag-mutability-exclusion-filters filterType=WILDCARD,filter=ocibridge-*)"
 
-// ReadState returns the state of a repository and its descriptor. The descriptor is nil if
-// there is no state.
+// ReadState returns the state of a repository and its descriptor, which is nil if there is no state.
 func ReadState(ctx context.Context, store artifact.ReferenceFetcher, r ociaddr.Repository, a provider.Address) (*artifact.State, *ocispec.Descriptor, error) {
 	state, desc, err := artifact.ReadState(ctx, store, a)
 	switch {
@@ -168,8 +160,7 @@ func ReadState(ctx context.Context, store artifact.ReferenceFetcher, r ociaddr.R
 	return nil, nil, &RegistryError{"read " + string(ociaddr.StateTag) + " in", r, err}
 }
 
-// prepareState checks that a repository without a state does not belong to another provider,
-// and stores the config blob of states.
+// prepareState checks whose repository this is, and stores the config blob of states.
 func (w Writer) prepareState(ctx context.Context, a provider.Address, warn func(format string, args ...any)) error {
 	tags, err := w.Tags(ctx)
 	if err != nil {
@@ -179,4 +170,101 @@ func (w Writer) prepareState(ctx context.Context, a provider.Address, warn func(
 		return err
 	}
 	return w.SendBlob(ctx, "push config to", artifact.Config())
+}
+
+// A repository's state contains a summary of the repository's versions, from which gateways
+// list the versions. The summary is written once at the end of a run, and not once for each
+// version, because every new state leaves an older state behind.
+
+// pendingSummary are the pending versions of one repository.
+type pendingSummary struct {
+	provider provider.Address
+	dest     Destination
+	versions artifact.Summary
+}
+
+// NoteStored notes a version that was found or stored, for Summarize. It ignores a version whose
+// index does not say everything that a list needs, and the versions of a bundle, which has no state.
+func (s *Session) NoteStored(a provider.Address, dest Destination, v provider.Version, found *artifact.Version) {
+	described, ok := found.Summary()
+	if !ok || dest.Store.Remote() == nil {
+		return
+	}
+	s.pendingLock.Lock()
+	defer s.pendingLock.Unlock()
+	if s.pending == nil {
+		s.pending = map[ociaddr.Repository]pendingSummary{}
+	}
+	if _, ok := s.pending[dest.Repository]; !ok {
+		s.pending[dest.Repository] = pendingSummary{a, dest, artifact.Summary{}}
+	}
+	s.pending[dest.Repository].versions[v] = described
+}
+
+// Summarize adds the versions that [Session.NoteStored] has noted to the summaries of their repositories, once at
+// the end of a run. It normally sends three requests to a repository, or one if its summary has these versions
+// already. Gateways read the versions that a summary lacks, so an error deserves only a [SummaryWarning].
+func (s *Session) Summarize(ctx context.Context) error {
+	s.pendingLock.Lock()
+	all := slices.Collect(maps.Values(s.pending))
+	s.pending = nil
+	s.pendingLock.Unlock()
+	var g errgroup.Group
+	g.SetLimit(s.jobs)
+	failed := make([]error, len(all))
+	for i, pending := range all {
+		g.Go(func() error {
+			failed[i] = s.addSummary(ctx, pending)
+			return nil
+		})
+	}
+	_ = g.Wait() // the functions return no error
+	return errors.Join(failed...)
+}
+
+// SummaryWarning returns the text of a warning about an error of [Session.Summarize]. It is "" if a context has
+// ended, and if the registry accepts no state or does not move its tag: each run would repeat it.
+func SummaryWarning(err error) string {
+	if err == nil || errors.Is(err, ErrImmutable) || RefusesContent(err) || errors.Is(err, context.Canceled) {
+		return ""
+	}
+	return fmt.Sprintf("the summary of versions is outdated, so gateways read each version that it lacks: %v", err)
+}
+
+func (s *Session) addSummary(ctx context.Context, pending pendingSummary) error {
+	unlock, err := pending.dest.LockFor(ctx, "summary of %s", pending.provider)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return s.Writer(pending.dest).UpdateState(ctx, pending.provider, StateChange{Summary: pending.versions}, func(string, ...any) {})
+}
+
+// dropOutdated removes from a change the descriptions of indexes that lost their tag after they were read.
+// Otherwise two pushes of one version would overwrite each other's descriptions. It sends a request for each
+// version that the state describes differently. If the tag names neither index, the changed state does not
+// describe the version.
+func (w Writer) dropOutdated(ctx context.Context, change StateChange, now *artifact.State) (StateChange, error) {
+	out := change
+	out.Summary, out.Undescribed = maps.Clone(change.Summary), maps.Clone(change.Undescribed)
+	for v, mine := range change.Summary {
+		stored, ok := now.Summary[v]
+		if !ok || stored.Index == mine.Index {
+			continue
+		}
+		tagged, err := w.Dest.Store.Resolve(ctx, string(TagOf(v)))
+		switch {
+		case err != nil && !IsNotFound(err):
+			return out, w.Failed("read "+string(TagOf(v))+" in", err)
+		case tagged.Digest == mine.Index:
+			continue
+		case tagged.Digest != stored.Index:
+			if out.Undescribed == nil {
+				out.Undescribed = map[provider.Version]bool{}
+			}
+			out.Undescribed[v] = true
+		}
+		delete(out.Summary, v)
+	}
+	return out, nil
 }

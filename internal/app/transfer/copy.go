@@ -19,6 +19,7 @@ import (
 	"github.com/ocibridge/ocibridge/pusher"
 	"github.com/ocibridge/ocibridge/pusher/reconcile"
 	"github.com/ocibridge/ocibridge/pusher/repo"
+	"github.com/ocibridge/ocibridge/templates"
 )
 
 // Copy copies stored versions from one location to another.
@@ -34,8 +35,7 @@ type Copy struct {
 	// Configured is empty too, the copy includes all providers in the registry's catalog.
 	// Without queries, the copy always includes the modules in the registry's catalog.
 	Configured []provider.Address
-	// DryRun returns the results that the copy would have, and writes nothing. The referrers
-	// are not planned.
+	// DryRun returns the results that the copy would have, without referrers, and writes nothing.
 	DryRun bool
 	// Push contains the policy, the number of jobs and the referrers option.
 	Push     pusher.Options
@@ -65,8 +65,7 @@ func (c *Copied) lost() error {
 // everything reports whether the copy includes all versions.
 func (c Copy) everything() bool { return len(c.Queries) == 0 }
 
-// ErrSameRepository means that the source and the target of a provider are the same
-// repository.
+// ErrSameRepository means that a provider or module would be copied onto itself.
 var ErrSameRepository = errors.New("would be copied to the same repository")
 
 // source is an open location to copy from.
@@ -114,8 +113,8 @@ func (s selection) addresses() (out []subject.Address) {
 	return out
 }
 
-// Run copies the versions, and returns the results. It opens the target only after it has
-// selected the versions. Therefore it creates no target if there is nothing to copy.
+// Run copies the versions. It opens the target only after it has selected them, so it creates no target if there
+// is nothing to copy.
 func (c Copy) Run(ctx context.Context) (out Copied, err error) {
 	queries := c.Queries
 	if c.everything() && !c.From.IsBundle() {
@@ -152,9 +151,8 @@ func (c Copy) Run(ctx context.Context) (out Copied, err error) {
 	return out, err
 }
 
-// selectVersions lists the versions in the source, and returns those that the queries select.
-// If the copy includes everything, it returns all versions of everything in the source. But if
-// there are queries for configured providers, these are the only providers.
+// selectVersions returns the versions in the source that the queries select. If the copy includes everything,
+// these are all versions of everything, or of the configured providers if there are any.
 func (c Copy) selectVersions(ctx context.Context, src *source, queries []query.Query[subject.Address]) (selection, error) {
 	for _, kind := range subject.Kinds {
 		if !c.everything() || kind == subject.Provider && len(queries) > 0 {
@@ -268,3 +266,51 @@ func explainCopy(src *source, dst *target, from ociaddr.Repository, err error) e
 	}
 	return Explain(dst.registry, err)
 }
+
+// checkRepositories checks that the target has a repository for everything that is selected, and
+// that it is not the source's.
+func (c Copy) checkRepositories(r *registry.Repositories, all selection) error {
+	for _, kind := range subject.Kinds {
+		if c.To.Kind != Template || len(r.Templates.Of(kind)) > 0 {
+			continue
+		}
+		reason := fmt.Sprintf("--to %s is a template for %ss, and has no place for %ss", c.To.Name, templates.KindOf(c.To.Name), kind)
+		if err := c.leave(all, kind, hint.New(reason, "copy the %ss to a template with %s", kind, templates.NamesOf(kind))); err != nil {
+			return err
+		}
+	}
+	for _, of := range all.list() {
+		to, err := r.Templates.Repository(of.Subject)
+		if err == nil && to == of.Repository {
+			err = hint.Wrap(fmt.Errorf("%s is stored in %s, and %w", of.Subject, to, ErrSameRepository), "let --from and --to name different places")
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ErrNoPlace means that the target of a copy holds providers only, or modules only.
+var ErrNoPlace = errors.New("no place")
+
+// leave removes everything of a kind from the selection, with a warning. It returns reason if nothing else
+// remains, or if the user has named it.
+func (c Copy) leave(all selection, kind subject.Kind, reason error) error {
+	n := len(all[kind])
+	if n == 0 {
+		return nil
+	}
+	if !c.everything() || len(all) == 1 {
+		return noPlace{reason}
+	}
+	c.Progress.Warn(fmt.Sprintf("not copied: %s, because %v", hint.Count(n, string(kind)), reason))
+	delete(all, kind)
+	return nil
+}
+
+// noPlace is a reason that is also ErrNoPlace.
+type noPlace struct{ error }
+
+func (e noPlace) Unwrap() error        { return e.error }
+func (e noPlace) Is(target error) bool { return target == ErrNoPlace }

@@ -45,8 +45,7 @@ func (l Location) String() string { return string(l.Kind) + ":" + l.Name }
 // IsBundle reports whether the location is a bundle.
 func (l Location) IsBundle() bool { return l.Kind == Folder || l.Kind == Archive }
 
-// ParseLocation parses the value of a flag that names a location. Errors name the given
-// flag.
+// ParseLocation parses the value of a flag that names a location. Errors name the flag.
 func ParseLocation(flag, s string) (Location, error) {
 	if s == "" || s == string(Embedded) {
 		return Location{Kind: Kind(s)}, nil
@@ -190,33 +189,16 @@ func (c Copy) openBundle(ctx context.Context, o pusher.Options) (*target, error)
 	return &target{put: p.Copy, save: b.Save, close: end, destination: o.Destination}, nil
 }
 
-// openPlannedMirror opens a mirror folder for a dry run. The folder need not exist.
-func (c Copy) openPlannedMirror(o pusher.Options) (*target, error) {
-	root, err := os.OpenRoot(c.To.Name)
-	end := root.Close
-	if errors.Is(err, fs.ErrNotExist) {
-		root, end, err = nil, func() error { return nil }, nil
-	}
-	if err != nil {
-		return nil, hint.Wrap(fmt.Errorf("mirror folder: %w", err), "name a folder that can be written")
-	}
-	p := pusher.New(o)
-	put := func(ctx context.Context, from pusher.Stored, v provider.Version, platforms []provider.Platform) (*pusher.Result, error) {
-		r, err := from.Release(ctx, v, platforms)
-		if err != nil {
-			return nil, err
-		}
-		return p.PlanMirror(ctx, root, c.To.Name, r)
-	}
-	return &target{put: put, close: end, name: c.To.String()}, nil
-}
-
 func (c Copy) openMirror(o pusher.Options) (*target, error) {
+	open, end := files.MakeRoot, func() error { return nil }
 	if c.DryRun {
-		return c.openPlannedMirror(o)
+		open = os.OpenRoot
 	}
-	root, err := files.MakeRoot(c.To.Name)
-	if err != nil {
+	root, err := open(c.To.Name)
+	switch {
+	case err == nil:
+		end = root.Close
+	case !c.DryRun || !errors.Is(err, fs.ErrNotExist): // a dry run needs no folder
 		return nil, hint.Wrap(fmt.Errorf("mirror folder: %w", err), "name a folder that can be written")
 	}
 	p := pusher.New(o)
@@ -226,11 +208,14 @@ func (c Copy) openMirror(o pusher.Options) (*target, error) {
 		if err != nil {
 			return nil, err
 		}
+		if c.DryRun {
+			return p.PlanMirror(ctx, root, c.To.Name, r)
+		}
 		writing.Lock()
 		defer writing.Unlock()
 		return p.Mirror(ctx, root, r)
 	}
-	return &target{put: put, close: root.Close, name: c.To.String()}, nil
+	return &target{put: put, close: end, name: c.To.String()}, nil
 }
 
 func (c Copy) openRegistry(ctx context.Context, all selection, o pusher.Options) (*target, error) {

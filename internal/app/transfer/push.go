@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/ocibridge/ocibridge/internal/base/hint"
@@ -45,8 +46,8 @@ func Push(ctx context.Context, src *Source, to *registry.Repositories, o pusher.
 	return results, err
 }
 
-// PlanPush returns what [Push] would do, and writes nothing. It shows only warnings. If a
-// release is refused, the plan has the steps of the releases before it.
+// PlanPush returns what [Push] would do, and writes nothing. If a release is refused, the plan has the steps of
+// the releases before it.
 func PlanPush(ctx context.Context, src *Source, to *registry.Repositories, o pusher.Options, progress Progress) (plan reconcile.Plan, err error) {
 	o.Destination = Destination(to)
 	p := pusher.New(o)
@@ -66,8 +67,7 @@ func PlanPush(ctx context.Context, src *Source, to *registry.Repositories, o pus
 	return plan, err
 }
 
-// folder returns a source of the given releases in dir. If err is not nil, folder closes
-// dir and returns err.
+// folder returns a source of the given releases in dir, or closes dir and returns err if err is not nil.
 func folder(dir io.Closer, releases []*origin.Release, err error) (*Source, error) {
 	if err != nil {
 		dir.Close()
@@ -88,8 +88,8 @@ func folder(dir io.Closer, releases []*origin.Release, err error) (*Source, erro
 	return src, nil
 }
 
-// MirrorDir returns a source of the releases in a mirror folder. The releases contain only
-// the given platforms, or all platforms if none are given.
+// MirrorDir returns a source of the releases in a mirror folder, with the given platforms, or with all if none are
+// given.
 func MirrorDir(ctx context.Context, path string, platforms []provider.Platform) (*Source, error) {
 	dir, err := origin.OpenMirrorDir(path)
 	if err != nil {
@@ -99,8 +99,7 @@ func MirrorDir(ctx context.Context, path string, platforms []provider.Platform) 
 	return folder(dir, releases, err)
 }
 
-// ReleaseDir returns a source of the release in a release folder. publicKey is the signer's
-// public key in ASCII armour.
+// ReleaseDir returns a source of the release in a folder. publicKey is the signer's, in ASCII armour.
 func ReleaseDir(ctx context.Context, path string, q query.Query[provider.Address], publicKey string, platforms []provider.Platform) (*Source, error) {
 	dir, err := origin.OpenReleaseDir(path)
 	if err != nil {
@@ -110,8 +109,7 @@ func ReleaseDir(ctx context.Context, path string, q query.Query[provider.Address
 	return folder(dir, []*origin.Release{r}, err)
 }
 
-// Request is a query for releases, and the lock file entries that must allow their
-// packages.
+// Request is a query for releases, and the lock file entries that must allow their packages.
 type Request struct {
 	query.Query[provider.Address]
 	Known []trust.Known
@@ -161,10 +159,8 @@ func (o *Origins) each(ctx context.Context, warn func(string), fn func(*origin.R
 	return nil
 }
 
-// newest returns the versions that a query selects. If the query names one version, newest
-// returns that version. If the query has a constraint, newest returns the newest matching
-// version. If all is set, it returns every matching version instead, oldest first. If the
-// query is for all versions, newest returns all versions.
+// newest returns the versions that a query selects, oldest first: the one that it names, all versions, or the
+// newest that matches its constraint. If all is set, it returns every one that matches.
 func newest[A subject.Address](q query.Query[A], versions []provider.Version, all bool) []provider.Version {
 	if !q.Version.IsZero() {
 		return []provider.Version{q.Version}
@@ -187,9 +183,8 @@ func (r Request) where(err error) error {
 	return fmt.Errorf("%s: %w", r.Known[0].Where, err)
 }
 
-// Locked returns a request for each version that the lock files name, and the warnings
-// about the files. If several files name the same version, every one of them must allow its
-// packages.
+// Locked returns a request for each version that the lock files name, and the warnings about the files. Every file
+// that names a version must allow its packages.
 func Locked(paths []string) (requests []Request, warnings []string, err error) {
 	for _, path := range paths {
 		file, err := lockfile.Read(path)
@@ -202,26 +197,16 @@ func Locked(paths []string) (requests []Request, warnings []string, err error) {
 				return nil, warnings, hint.New(fmt.Sprintf("%s: %s %s has no hashes there to check packages against", file.Where(p.Line), p.Address, p.Version),
 					"have them written by tofu providers lock or terraform providers lock")
 			}
-			requests = addLocked(requests, Request{
-				Query: query.Query[provider.Address]{Address: p.Address, Version: p.Version},
-				Known: []trust.Known{{Where: file.Where(p.Line), Hashes: p.Known()}},
-			})
+			at := slices.IndexFunc(requests, func(r Request) bool { return r.Address == p.Address && r.Version == p.Version })
+			if at < 0 {
+				at = len(requests)
+				requests = append(requests, Request{Query: query.Query[provider.Address]{Address: p.Address, Version: p.Version}})
+			}
+			requests[at].Known = append(requests[at].Known, trust.Known{Where: file.Where(p.Line), Hashes: p.Known()})
 		}
 	}
 	if len(requests) == 0 {
 		return nil, warnings, hint.New(fmt.Sprintf("no provider is locked in %s", strings.Join(paths, ", ")), "run tofu init or terraform init there: it writes the lock file")
 	}
 	return requests, warnings, nil
-}
-
-// addLocked adds a request to requests, or merges it with an existing request for its
-// version.
-func addLocked(requests []Request, r Request) []Request {
-	for i := range requests {
-		if q := &requests[i]; q.Address == r.Address && q.Version == r.Version {
-			q.Known = append(q.Known, r.Known...)
-			return requests
-		}
-	}
-	return append(requests, r)
 }

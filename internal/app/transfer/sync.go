@@ -50,9 +50,8 @@ func Selected(blocks []config.Provider, queries []query.Query[provider.Address])
 	return out, nil
 }
 
-// OpenWants opens the sources of the given provider blocks of a configuration. An unusable source must not affect
-// other providers, so OpenWants returns no error. Instead, listing the versions of that
-// source's provider returns the error. The caller must close the wants.
+// OpenWants opens the sources of the given provider blocks. The caller must close the wants. An unusable source
+// must not affect other providers: listing the versions of its provider returns the error.
 func OpenWants(c *config.Config, blocks []config.Provider, registry *origin.Registry) *Wants {
 	w := &Wants{folders: map[string]*origin.MirrorDir{}}
 	pulls := func(a provider.Address) bool {
@@ -71,8 +70,7 @@ func OpenWants(c *config.Config, blocks []config.Provider, registry *origin.Regi
 	return w
 }
 
-// open opens the source of a provider block. Blocks that name the same folder share one
-// source.
+// open opens the source of a provider block. Blocks with the same folder share one source.
 func (w *Wants) open(from config.Source, registry *origin.Registry) (origin.Source, error) {
 	switch {
 	case from.MirrorURL != "":

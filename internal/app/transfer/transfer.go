@@ -10,16 +10,21 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 
 	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/base/hint"
 	"github.com/ocibridge/ocibridge/internal/base/subject"
+	"github.com/ocibridge/ocibridge/internal/registries/query"
 	"github.com/ocibridge/ocibridge/internal/registries/registry"
 	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
+	"github.com/ocibridge/ocibridge/origin"
+	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
 	"github.com/ocibridge/ocibridge/pusher/repo"
 )
@@ -58,9 +63,8 @@ func OtherSpelling(ctx context.Context, r *registry.Repositories, a module.Addre
 	return stored[i], true
 }
 
-// destinationOfCopies is like [Destination], but for copies with referrers. from maps each address
-// to the repository that it is copied from. If that repository is in the same registry, blobs are
-// mounted from it.
+// destinationOfCopies is like [Destination], but for copies with referrers. from has the repository that each
+// address is copied from. Blobs are mounted from it if it is in the same registry.
 func destinationOfCopies(r *registry.Repositories, from map[subject.Address]ociaddr.Repository) func(context.Context, subject.Address) (repo.Destination, error) {
 	return func(ctx context.Context, a subject.Address) (repo.Destination, error) {
 		addr, store, err := r.RepositoryWithReferrers(ctx, a)
@@ -77,9 +81,7 @@ func destinationOfCopies(r *registry.Repositories, from map[subject.Address]ocia
 	}
 }
 
-// Explain adds a hint to err if a registry refused a request. The hint says what to do
-// about the refusal. Explain returns other errors unchanged. r is nil for a location that
-// is not a registry.
+// Explain adds a hint to err if a registry refused a request. r is nil for a location that is not a registry.
 func Explain(r *registry.Repositories, err error) error {
 	if refused := new(repo.RegistryError); r != nil && errors.As(err, &refused) {
 		return r.Explain(err, refused.Repository)
@@ -111,8 +113,7 @@ func newBatch[R any](jobs int, report func(*R)) *batch[R] {
 	return b
 }
 
-// add waits for a free slot, and then starts the transfer of a version. If an earlier
-// version has failed by then, add starts nothing and returns errStopped.
+// add waits for a free slot, and starts the transfer of a version. After a failure, it returns errStopped.
 func (b *batch[R]) add(transfer func() (*R, error)) error {
 	b.slots <- struct{}{}
 	if b.failed.Load() {
@@ -140,12 +141,30 @@ func (b *batch[R]) add(transfer func() (*R, error)) error {
 	return nil
 }
 
-// wait waits for all transfers, and returns their results and the first failure. If no
-// transfer has failed, wait returns the given err.
+// wait waits for all transfers, and returns their results and the first failure, or else the given err.
 func (b *batch[R]) wait(err error) ([]*R, error) {
 	b.running.Wait()
 	if b.err != nil {
 		err = b.err
 	}
 	return b.results, err
+}
+
+// StoredVersions returns all stored versions that match the constraint of a query, oldest first. The error wraps
+// [origin.ErrVersionNotFound] if there are none.
+func StoredVersions(ctx context.Context, r *registry.Repositories, q query.Query[subject.Address]) ([]provider.Version, error) {
+	addr, repo, err := r.Repository(ctx, q.Address)
+	if err != nil {
+		return nil, err
+	}
+	have, err := pusher.Stored{Subject: q.Address, Repository: addr, Store: repo}.Versions(ctx)
+	if err != nil {
+		return nil, err
+	}
+	matches := slices.DeleteFunc(have, func(v provider.Version) bool { return !q.Has(v) })
+	if len(matches) == 0 {
+		return nil, hint.Wrap(fmt.Errorf("%s: %w: no version in %s matches the constraint", q.Address, origin.ErrVersionNotFound, addr),
+			"name the version exactly, also to complete a removal that was interrupted; a constraint does not select prereleases that it does not name")
+	}
+	return matches, nil
 }

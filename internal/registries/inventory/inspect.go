@@ -29,8 +29,7 @@ type Inspection struct {
 	Packages   []InspectedPackage `json:"packages"`
 	// Missing lists the platforms whose manifests the registry lacks.
 	Missing []artifact.MissingPackage `json:"missing,omitempty"`
-	// Denied is set by the caller if the gateway's configuration denies the version.
-	Denied *Denial `json:"denied,omitempty"`
+	Denied  *Denial                   `json:"denied,omitempty"` // nil if the gateway's configuration does not deny the version
 }
 
 // Declared is the provider and the version that the annotations of the index name.
@@ -77,7 +76,7 @@ func Inspect(ctx context.Context, s *Selection[provider.Address]) (*Inspection, 
 	}
 	out := &Inspection{
 		Provider: p.Address, Version: v, Repository: p.Repository, Tag: p.tagOf[v], Digest: found.Index.Digest.String(), Protocols: found.Protocols,
-		Packages: []InspectedPackage{}, Missing: found.Missing,
+		Packages: []InspectedPackage{}, Missing: found.Missing, Denied: p.inventory.denial(p.Address, v),
 	}
 	if a, ok := found.Owner.(provider.Address); ok && !found.Version.IsZero() {
 		out.Declared = &Declared{a, found.Version}
@@ -126,4 +125,30 @@ func (i *Inspection) Failed() error {
 	}
 	return hint.New(fmt.Sprintf("%s %s: the registry lacks the manifest of %s", i.Provider, i.Version, strings.Join(platforms, ", ")),
 		"ocibridge verify %s@%s says what to do", i.Provider, i.Version)
+}
+
+// listProvider reads a version of a provider, and the record of its evidence.
+func listProvider(ctx context.Context, p *Stored[provider.Address], v provider.Version) *VersionReport {
+	out := &VersionReport{Version: v, Tag: p.tagOf[v]}
+	found, err := artifact.Read(ctx, p.store, p.Address, v)
+	if err != nil {
+		out.Problem = problem(p.explain(err))
+		return out
+	}
+	out.Digest = found.Index.Digest.String()
+	for _, pkg := range found.Packages {
+		out.Platforms = append(out.Platforms, pkg.Platform)
+		out.Size += pkg.Size
+	}
+	out.Signature = &Signature{Verdict: artifact.NoEvidence}
+	if found.Evidence == nil {
+		return out
+	}
+	record, err := artifact.ReadRecord(ctx, p.store, *found.Evidence)
+	if err != nil {
+		out.Signature, out.Problem = nil, problem(p.explain(err))
+		return out
+	}
+	out.Signature = &Signature{found.RecordedStanding(record.Verdict, p.Address, v), record.Fingerprint}
+	return out
 }

@@ -98,6 +98,18 @@ type Inventory[A Address] struct {
 	Registry   Registry
 	Configured []A // the providers of provider blocks; no catalog needs to list them
 	Jobs       int // the maximum number of concurrent requests; at least 1
+	// Denies reports whether the gateway's configuration denies a version, and why. Nil: it denies nothing.
+	Denies func(subject.Address, provider.Version) (reason string, denied bool)
+}
+
+// denial returns the description of a denied version, and nil for another one.
+func (i *Inventory[A]) denial(a A, v provider.Version) *Denial {
+	if i.Denies != nil {
+		if reason, denied := i.Denies(a, v); denied {
+			return &Denial{reason}
+		}
+	}
+	return nil
 }
 
 // Stored is a stored provider or module, and its versions that a query selected.
@@ -125,21 +137,19 @@ type Selection[A Address] struct {
 	Stored   []*Stored[A]
 	Unlisted []Unlisted // the catalogs that could not be listed; they can contain more
 
-	named []A // the addresses that queries named
-	kind  Kind[A]
-	jobs  int
+	named     []A // the addresses that queries named
+	inventory *Inventory[A]
 }
 
-// Find returns the providers or modules that the queries select, and lists their tags. If a
-// query is a pattern, or if there are no queries, Find searches the configured providers and
-// the registries' catalogs. It returns an error if it finds nothing and some catalog could not
-// be listed.
+// Find returns the providers or modules that the queries select, and lists their tags. For patterns, and without
+// queries, it searches the configured providers and the registries' catalogs. It returns an error if it finds
+// nothing and some catalog could not be listed.
 func (i *Inventory[A]) Find(ctx context.Context, queries []query.Query[A]) (*Selection[A], error) {
 	all, skipped, err := i.resolve(ctx, queries)
 	if err != nil {
 		return nil, err
 	}
-	out := &Selection[A]{Unlisted: skipped, named: query.Addresses(queries), kind: i.Kind, jobs: i.Jobs}
+	out := &Selection[A]{Unlisted: skipped, named: query.Addresses(queries), inventory: i}
 	for _, q := range all {
 		s := &Stored[A]{Query: q, inventory: i}
 		s.Repository, s.store, s.Err = i.Registry.Repository(ctx, q.Address)
@@ -258,8 +268,9 @@ func (s *Selection[A]) newest() (*Stored[A], provider.Version, error) {
 
 // List reports every version of the selection. It verifies nothing.
 func (s *Selection[A]) List(ctx context.Context) (*Report[A], error) {
-	r := &Report[A]{Noun: s.kind.noun, failed: string(s.kind.noun) + "s and versions cannot be read", help: s.kind.listHelp}
-	return r, s.read(ctx, r, s.kind.list)
+	kind := s.inventory.Kind
+	r := &Report[A]{Noun: kind.noun, failed: string(kind.noun) + "s and versions cannot be read", help: kind.listHelp}
+	return r, s.read(ctx, r, kind.list)
 }
 
 // Checks verifies versions of one kind. It is a [Verifier] or [Zips].
@@ -272,7 +283,7 @@ type Checks[A Address] interface {
 // Verify checks every version of the selection. If a query names a provider or module that has
 // no version, Verify reports a failure.
 func (s *Selection[A]) Verify(ctx context.Context, c Checks[A]) (*Report[A], error) {
-	r := &Report[A]{Noun: s.kind.noun, failed: "checks failed", help: "each error above says what to do"}
+	r := &Report[A]{Noun: s.inventory.Kind.noun, failed: "checks failed", help: "each error above says what to do"}
 	err := s.read(ctx, r, c.verify)
 	for i, of := range s.Stored {
 		var tags []ociaddr.Tag
@@ -290,7 +301,7 @@ func (s *Selection[A]) Verify(ctx context.Context, c Checks[A]) (*Report[A], err
 // read calls fn for every version of the selection. It stops when ctx is done.
 func (s *Selection[A]) read(ctx context.Context, out *Report[A], fn reader[A]) error {
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(s.jobs)
+	g.SetLimit(s.inventory.Jobs)
 	out.Stored, out.Unlisted = []*StoredReport[A]{}, s.Unlisted
 	for _, of := range s.Stored {
 		r := &StoredReport[A]{Address: of.Address, Repository: of.Repository, Problem: problem(of.Err), Versions: make([]*VersionReport, len(of.Matches))}
@@ -299,6 +310,7 @@ func (s *Selection[A]) read(ctx context.Context, out *Report[A], fn reader[A]) e
 			g.Go(func() error {
 				if ctx.Err() == nil {
 					r.Versions[i] = fn(ctx, of, v)
+					r.Versions[i].Denied = s.inventory.denial(of.Address, v)
 				}
 				return context.Cause(ctx)
 			})

@@ -1,6 +1,7 @@
 package inventory
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -59,7 +60,7 @@ func (Zips) verify(ctx context.Context, of *Stored[module.Address], version prov
 		v.report(artifact.SeverityError, string(v.Tag), err.Error(), "no gateway serves it: push the module to a repository of its own, and delete this tag with the tools of the registry")
 		err = nil
 	case artifact.IsContent(err):
-		v.report(artifact.SeverityError, string(v.Tag), err.Error(), hintOr(err, "OpenTofu cannot install it: push the module again with ocibridge module push --force"))
+		v.report(artifact.SeverityError, string(v.Tag), err.Error(), cmp.Or(hint.Of(err), "OpenTofu cannot install it: push the module again with ocibridge module push --force"))
 		err = nil
 	}
 	v.Problem = problem(of.explain(err))
@@ -102,6 +103,7 @@ func InspectModule(ctx context.Context, s *Selection[module.Address]) (*ModuleIn
 	if err != nil {
 		return nil, hint.Wrap(of.explain(fmt.Errorf("%s %s: %w", of.Address, version, err)), "ocibridge module verify %s@%s says what to do", of.Address, version)
 	}
+	v.Denied = of.inventory.denial(of.Address, version)
 	return &ModuleInspection{Module: of.Address, Repository: of.Repository, VersionReport: v}, nil
 }
 

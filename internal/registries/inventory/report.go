@@ -62,8 +62,7 @@ type VersionReport struct {
 	Size      int64               `json:"size,omitempty"`      // the total size of the packages in bytes, which only List sets, or the size of the zip
 	H1        provider.Hash       `json:"h1,omitzero"`         // of a module, as the manifest gives it
 	Revision  string              `json:"revision,omitempty"`  // of a module
-	// Signature is the recorded signature if List set it. It is the verified signature if
-	// Verify set it.
+	// Signature is as recorded if List set it, and verified if Verify set it.
 	Signature *Signature `json:"signature,omitempty"`
 	// Pinned points to true if a trust block pins the signing key. List leaves it nil.
 	Pinned *bool `json:"pinned,omitempty"`
@@ -72,8 +71,7 @@ type VersionReport struct {
 	Files    int                `json:"files,omitempty"`   // the number of files in a module; only set by Verify
 	Findings []artifact.Finding `json:"findings,omitzero"` // List leaves it nil
 	Problem  *Problem           `json:"error,omitempty"`   // why the version could not be read
-	// Denied is set by the caller if the gateway's configuration denies the version.
-	Denied *Denial `json:"denied,omitempty"`
+	Denied   *Denial            `json:"denied,omitempty"`  // nil if the gateway's configuration does not deny the version
 	// Refused is set if the signature is invalid, or if the policy does not accept it.
 	Refused bool `json:"-"`
 }
@@ -151,8 +149,7 @@ type Signature struct {
 	Fingerprint string        `json:"fingerprint,omitempty"`
 }
 
-// Text describes the signature in words. If short is set, it shows only the last 16 digits
-// of the fingerprint.
+// Text describes the signature in words, with only the last 16 digits of the fingerprint if short is set.
 func (s Signature) Text(short bool) string {
 	by := s.Fingerprint
 	if short && len(by) > 16 {

@@ -1,6 +1,7 @@
 package inventory
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -49,8 +50,7 @@ type check struct {
 	policy   trust.Policy
 }
 
-// run lints the version and checks its evidence. If packages is set, run also checks its
-// packages.
+// run lints the version and checks its evidence and, if packages is set, its packages.
 func (c *check) run(ctx context.Context, packages bool) error {
 	linted, err := artifact.Lint(ctx, c.provider.store, c.provider.Address, c.Version)
 	if errors.Is(err, errdef.ErrNotFound) {
@@ -129,7 +129,7 @@ func (c *check) checkEvidence(ctx context.Context, found *artifact.Version) erro
 	case trust.Refused(err):
 		c.Signature = &Signature{Verdict: artifact.NoEvidence}
 		c.Refused = errors.Is(err, trust.ErrSignature)
-		help := hintOr(err, doNotTrust)
+		help := cmp.Or(hint.Of(err), doNotTrust)
 		if c.Refused {
 			help += fmt.Sprintf(". If the publisher has signed this version again, replace the stored signature: ocibridge push --refresh-evidence %s@%s", c.provider.Address, c.Version)
 		}
@@ -161,7 +161,7 @@ func (c *check) reportVerified(verified *artifact.Verified) {
 	c.reportOtherNames(verified)
 	for _, r := range verified.Refused {
 		if !r.OtherName() {
-			c.report(artifact.SeverityError, r.Package.Platform.String(), r.Err.Error(), hintOr(r.Err, "the publisher has not signed this package: push it again from its origin with ocibridge push --force"))
+			c.report(artifact.SeverityError, r.Package.Platform.String(), r.Err.Error(), cmp.Or(hint.Of(r.Err), "the publisher has not signed this package: push it again from its origin with ocibridge push --force"))
 		}
 	}
 }
@@ -190,12 +190,4 @@ func (c *check) reportOtherNames(verified *artifact.Verified) {
 		severity = artifact.SeverityError
 	}
 	c.report(severity, "evidence", what, artifact.OtherNameHint)
-}
-
-// hintOr returns the hint of err. If err has no hint, hintOr returns otherwise.
-func hintOr(err error, otherwise string) string {
-	if h := hint.Of(err); h != "" {
-		return h
-	}
-	return otherwise
 }

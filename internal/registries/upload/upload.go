@@ -104,15 +104,18 @@ func (s *Session) moved(resp *http.Response) error {
 	return nil
 }
 
-// Send sends the blob and completes the upload. If chunk is 0, Send sends one request.
-// Otherwise it sends chunks of at least chunk bytes, and then one request without a body. A
-// chunk is larger than chunk only if the registry requires larger chunks. If Send returns
-// nil, the registry has the blob. Send reads as many bytes from body as the blob has. After
-// an error, body may still be read until ctx ends.
+// Send sends the blob in one request if chunk is 0. Otherwise it sends chunks of at least chunk bytes, or of more
+// if the registry requires it, and then one request without a body. If Send returns nil, the registry has the
+// blob. Send reads as many bytes from body as the blob has. After an error, body may still be read until ctx ends.
 func (s *Session) Send(ctx context.Context, body io.Reader, chunk int64) error {
 	if chunk > 0 {
-		if err := s.sendChunks(ctx, body, max(chunk, s.minChunk)); err != nil {
-			return err
+		chunk = max(chunk, s.minChunk)
+		for start := int64(0); start < s.blob.Size; start += chunk {
+			n := min(chunk, s.blob.Size-start)
+			bytes := fmt.Sprintf("%d-%d", start, start+n-1)
+			if err := s.do(ctx, http.MethodPatch, s.location, io.LimitReader(body, n), n, bytes, http.StatusAccepted); err != nil {
+				return err
+			}
 		}
 		body = nil
 	}
@@ -121,17 +124,6 @@ func (s *Session) Send(ctx context.Context, body io.Reader, chunk int64) error {
 	query.Set("digest", s.blob.Digest.String())
 	at.RawQuery = query.Encode()
 	return s.do(ctx, http.MethodPut, &at, body, s.blob.Size, "", http.StatusCreated)
-}
-
-func (s *Session) sendChunks(ctx context.Context, body io.Reader, chunk int64) error {
-	for start := int64(0); start < s.blob.Size; start += chunk {
-		n := min(chunk, s.blob.Size-start)
-		at := fmt.Sprintf("%d-%d", start, start+n-1)
-		if err := s.do(ctx, http.MethodPatch, s.location, io.LimitReader(body, n), n, at, http.StatusAccepted); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // do sends one request of the upload, and returns an error if the status is not want. If
@@ -174,8 +166,7 @@ func (s *Session) do(ctx context.Context, method string, at *url.URL, body io.Re
 	return s.moved(resp)
 }
 
-// Cancel cancels the upload. If the upload is not cancelled, the registry removes it after
-// some time.
+// Cancel cancels the upload. Otherwise the registry removes it after some time.
 func (s *Session) Cancel(ctx context.Context) error {
 	return s.do(ctx, http.MethodDelete, s.location, nil, 0, "", http.StatusNoContent)
 }
