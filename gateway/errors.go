@@ -28,8 +28,8 @@ var (
 	errAbsent    = catalog.ErrAbsent
 )
 
-// StatusOf returns the HTTP status with which a request for a document, an archive or a page fails because of err:
-// 400, 404, 451, 500, 502, 503 or 504. A failure of the registry never becomes 404.
+// StatusOf returns the HTTP status of the response if a request for a document, an archive or a page has failed with
+// err: 400, 404, 451, 500, 502, 503 or 504. A failure of the registry never becomes 404.
 func StatusOf(err error) int {
 	var answer *errcode.ErrorResponse
 	var network net.Error

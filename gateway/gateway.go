@@ -57,7 +57,7 @@ type Options struct {
 	// gateway calls it only for packages without an h1: hash in their index. It may be nil.
 	H1 func(digest.Digest) (provider.Hash, bool)
 	// Keyless means that the registry protocol also serves providers for which registry.opentofu.org has no key, as
-	// long as no signed version of the provider is stored. OpenTofu installs these.
+	// long as no signed version of the provider is stored. OpenTofu installs these providers.
 	Keyless bool
 	// PublicURL is the gateway's URL for clients, and the base of absolute URLs in documents. If nil, the URLs in the
 	// response to a request over TLS begin with https and the request's Host. The URLs in other responses are then
@@ -67,7 +67,7 @@ type Options struct {
 	// about packages.
 	//
 	// The providers under [RegistryPath] have the host name of PublicURL or Address, without the port. Service
-	// discovery announces the path of that URL. There are no such providers without such a URL, or if no provider
+	// discovery announces the path of that URL. There are no such providers if both URLs are nil, or if no provider
 	// address can contain the host name.
 	Address *url.URL
 	// Login says where clients get a token for the gateway. If nil, service discovery does not announce it.
@@ -80,9 +80,9 @@ type Options struct {
 	Registry http.Handler
 	// Page is the web page, which checks access itself, and serves unknown paths that browsers request. It may be nil.
 	Page http.Handler
-	// Access decides which clients may read which providers, and who is an operator. Operators may drop a
-	// provider's cached metadata (POST /-/refresh?provider=ADDRESS). If nil, everyone may read everything, and
-	// there are no operators.
+	// Access decides which clients may read which providers and modules, and who is an operator. Operators may drop the
+	// cached metadata of a provider or module (POST /-/refresh?provider=ADDRESS or ?module=ADDRESS). If nil, everyone
+	// may read everything, and there are no operators.
 	Access *access.Control
 	// Ready serves /readyz to everyone. It may be nil.
 	Ready http.Handler
@@ -281,8 +281,8 @@ func AddressOf(r *http.Request) (provider.Address, error) {
 	return provider.AddressFromURL(v["hostname"], v["namespace"], v["type"])
 }
 
-// hasEncodedSlash reports whether a path has an encoded slash, which is part of a name for the client, and a separator
-// for the router.
+// hasEncodedSlash reports whether a path has an encoded slash. The client means it as a part of a name, but the router
+// takes it for a separator.
 func hasEncodedSlash(r *http.Request) bool {
 	return strings.Count(r.URL.EscapedPath(), "/") != strings.Count(r.URL.Path, "/")
 }

@@ -74,9 +74,9 @@ func (l *requestLine) identify(w http.ResponseWriter) {
 	w.Header()[requestIDHeader] = l.id[:]
 }
 
-// logged gives each request an ID, a line in the log and a span, and calls the hooks. It sends the documents that next
-// writes. The log contains no secrets: capabilities have been removed from paths, and it has no queries, and only two
-// headers, the User-Agent and a valid request ID.
+// logged gives each request an ID, a line in the log and a span, and calls the hooks. If next writes a document,
+// logged sends it. The log contains no secrets: capabilities have been removed from its paths, and it has no queries.
+// Its only headers are the User-Agent and a valid request ID.
 func (g *gateway) logged(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		line := g.begin(w, r, time.Now())

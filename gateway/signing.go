@@ -68,8 +68,9 @@ func isContent(err error) bool {
 // noKeys is the signing_keys object of a version without a key.
 var noKeys = json.RawMessage(`{"gpg_public_keys":[]}`)
 
-// checkKeyless returns errUnsigned unless OpenTofu installs a version without a key from the version's origin, and no
-// signed version of the provider is stored. Other errors mean that the gateway cannot tell.
+// checkKeyless returns nil if OpenTofu installs a version without a key from the version's origin, and no signed
+// version of the provider is stored. If not, it returns errUnsigned. Any other error means that the gateway cannot
+// tell.
 func (g *gateway) checkKeyless(ctx context.Context, a provider.Address, v provider.Version, e *artifact.Evidence) error {
 	keyless, err := g.isKeyless(ctx, a, v, e)
 	if err != nil {

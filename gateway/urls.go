@@ -168,7 +168,7 @@ func (l *Login) document() map[string]any {
 }
 
 // serveHostDiscovery serves the discovery document of a mirrored host, for clients whose registry URL is [HostsPath]
-// and the host. It has absolute URLs if possible, because Renovate would append a relative one to the registry URL.
+// and the host. It has absolute URLs if possible, because Renovate would append a relative URL to the registry URL.
 func (g *gateway) serveHostDiscovery(w http.ResponseWriter, r *http.Request) {
 	_, err := provider.AddressFromURL(mux.Vars(r)["hostname"], "namespace", "type")
 	if err != nil || hasEncodedSlash(r) {

@@ -49,7 +49,8 @@ type platformJSON struct {
 
 // serveVersions lists the versions that clients install. If there is none, it answers with 404, so that clients treat
 // the provider as absent. But if there is none because rules with a reason deny versions, the list has the denied
-// versions: clients ignore the warnings of a list without versions, and a request for a denied version gets 451.
+// versions. Clients ignore the warnings of a list without versions, and a request for a denied version gets 451 with
+// the reason.
 func (g *gateway) serveVersions(w http.ResponseWriter, r *http.Request, a provider.Address) error {
 	ctx, cancel := context.WithTimeout(r.Context(), g.limits.metadata)
 	defer cancel()

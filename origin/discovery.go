@@ -164,7 +164,8 @@ func (r *Registry) endpoint(ctx context.Context, a provider.Address) (*url.URL, 
 
 // Modules returns the base URL of the module registry protocol at a host. The URL is https. The error
 // wraps [ErrNoModules] if the host's discovery document has no module registry. If the host has no
-// discovery document, the error does not wrap it, because a proxy's 404 looks the same.
+// discovery document, the error does not wrap [ErrNoModules], because a 404 from a proxy looks the
+// same.
 func (r *Registry) Modules(ctx context.Context, host svchost.Hostname) (*url.URL, error) {
 	ctx, cancel := context.WithTimeout(ctx, metadataTimeout)
 	defer cancel()
@@ -183,8 +184,8 @@ func (r *Registry) Modules(ctx context.Context, host svchost.Hostname) (*url.URL
 }
 
 // isWithoutService reports whether a host's discovery document lacks a service. Package disco returns
-// an error of the same type if there is no discovery document. Only its text differs: it does not
-// name the host.
+// an error of the same type if there is no discovery document. Only the text of that error differs:
+// it does not name the host.
 func isWithoutService(err error) bool {
 	none, ok := errors.AsType[*disco.ErrServiceNotProvided](err)
 	return ok && !strings.HasPrefix(none.Error(), "host does not ")

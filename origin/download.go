@@ -17,7 +17,7 @@ import (
 const (
 	maxResumes  = 5                      // the maximum number of resumptions in a row without progress
 	minProgress = 1 << 20                // the number of bytes that count as progress
-	resumePause = 250 * time.Millisecond // the wait before the first resumption, doubled for each further one in a row
+	resumePause = 250 * time.Millisecond // the wait before the first resumption, doubled for each further resumption in a row
 )
 
 // download requests a file of any size. It returns the file's content and its size in

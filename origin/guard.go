@@ -322,8 +322,9 @@ func checkLocalAddress(ip netip.Addr) error {
 }
 
 // checkLocalReference checks a URL in a document or a redirect of an origin. It returns an error
-// if the text of the URL's host shows that it is this machine or on its local link, unless that is
-// true of the origin, too. A [Guard] checks the addresses that host names resolve to.
+// if the text of the URL's host shows that the host is this machine or on its local link. Only an
+// origin that is itself such a host may refer to one. A [Guard] checks the addresses that host
+// names resolve to.
 func checkLocalReference(from, to *url.URL) error {
 	if !isLocal(to.Hostname()) || isLocal(from.Hostname()) {
 		return nil

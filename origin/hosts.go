@@ -114,8 +114,8 @@ func newHostGate(next http.RoundTripper, limit int64) *hostGate {
 // over returns a gate for another transport. Both gates share one limit per host.
 func (g *hostGate) over(next http.RoundTripper) *hostGate { return &hostGate{next, g.hostSlots} }
 
-// hostSlots holds the slots of the hosts with active requests only, because clients and origins
-// can name any number of hosts.
+// hostSlots holds the slots of hosts with active requests. It forgets other hosts, because clients and
+// origins can name any number of hosts.
 type hostSlots struct {
 	limit int64
 	mu    sync.Mutex

@@ -98,7 +98,7 @@ func (d *ReleaseDir) release(ctx context.Context, a provider.Address, v provider
 	return r, nil
 }
 
-// checkProgram refuses a zip that no client could run, because its publisher can still mend it. If the file is not a
+// checkProgram refuses a zip that no client could run, because its publisher can still fix it. If the file is not a
 // zip, package trust reports the error.
 func (d *ReleaseDir) checkProgram(ctx context.Context, a provider.Address, p provider.Platform, name string) error {
 	f, size, err := files.OpenRegular(d.root, name)
@@ -151,9 +151,9 @@ func (d *ReleaseDir) claims(ctx context.Context, a provider.Address, v provider.
 	return c, err
 }
 
-// find returns the name of a release's file that ends with the given text. It is the published name, or
-// the only other spelling of this name in the folder. If there is neither, find returns the published
-// name.
+// find returns the name of a release's file that ends with the given text. It is the published name if the folder has
+// it, or else the only other spelling of this name in the folder. If the folder has neither, find returns the
+// published name. Several other spellings are an error.
 func (d *ReleaseDir) find(a provider.Address, v provider.Version, end string) (string, error) {
 	published := fmt.Sprintf("terraform-provider-%s_%s_%s", a.Type(), v, end)
 	if _, err := d.root.Stat(published); err == nil {

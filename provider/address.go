@@ -95,8 +95,8 @@ func ParseAddress(s string) (Address, error) {
 }
 
 // FromPasted returns the provider address in the URL of a registry's page or document, such as
-// registry.terraform.io/providers/hashicorp/null/latest. The URL may lack its https://. It returns "" for any other
-// text, also for an address.
+// registry.terraform.io/providers/hashicorp/null/latest. The URL may lack its https://. For any other text, even an
+// address, FromPasted returns "".
 func FromPasted(s string) string {
 	rest, isURL := strings.CutPrefix(s, "https://")
 	rest, _, _ = strings.Cut(rest, "?")

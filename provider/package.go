@@ -20,10 +20,10 @@ func PackageFilename(a Address, v Version, p Platform) string {
 	return fmt.Sprintf("terraform-provider-%s_%s_%s.zip", a.Type(), v, p)
 }
 
-// packageForms match the file names that contain a type, a version and a platform. In the first form,
-// any text between the underscores counts as a version. In the second form, the separators differ.
-// The version begins with three numbers with dots, because types contain no dots, and ends before a
-// known operating system: other words, such as -bin, can follow the platform.
+// packageForms match the file names that contain a type, a version and a platform. In the first form, any text between
+// the underscores counts as a version. In the second form, the separators differ. There, the version begins with three
+// numbers and dots, because types contain no dots. It ends before a known operating system, because other words, such
+// as -bin, can follow the platform.
 var packageForms = []*regexp.Regexp{
 	regexp.MustCompile(`^terraform-provider-([^_]+)_([^_]+)_([a-z0-9]+)_([a-z0-9]+)\.zip$`),
 	regexp.MustCompile(`^terraform-provider-(.+?)[_-]([vV]?[0-9]+\.[0-9]+\.[0-9]+(?:[+-][0-9A-Za-z.+-]+)?)[._-](` +

@@ -271,8 +271,8 @@ func meets(v versions.Version, c constraints.SelectionSpec) bool {
 // IsZero reports whether s is the zero value.
 func (s VersionSet) IsZero() bool { return s.text == "" }
 
-// IsNone reports whether s is "< 0.0.0", by which a user says that no version is wanted. Any other
-// constraint without a match, such as "> 2, < 1", is probably a mistake.
+// IsNone reports whether s is "< 0.0.0". Users write this constraint if they want no version. Any
+// other constraint without a match, such as "> 2, < 1", is probably a mistake.
 func (s VersionSet) IsNone() bool { return none.MatchString(s.text) }
 
 var none = regexp.MustCompile(`^ *< *0(\.0){0,2} *,? *$`)

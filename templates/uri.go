@@ -13,8 +13,8 @@ import (
 
 // URITemplate converts a repository template into a URI template (RFC 6570, level 1), with
 // {hostname} in place of ${hostname}. Since OpenTofu 1.13, the command tofu providers lock
-// -oci-mirror accepts such a template. The bool is false if the repository template has no
-// such form, because it does more than insert parts of an address.
+// -oci-mirror accepts URI templates. The bool is false if the repository template does more
+// than insert parts of an address, so that there is no equivalent URI template.
 func URITemplate(source string) (string, bool) {
 	expr, diags := hclsyntax.ParseTemplate([]byte(source), "repository_template", hcl.InitialPos)
 	if diags.HasErrors() {

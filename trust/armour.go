@@ -16,8 +16,8 @@ import (
 // older than OpenTofu's, and stricter.
 var ErrArmour = errors.New("a signing key has ASCII armour that Terraform cannot read")
 
-// CheckArmour returns an error that wraps [ErrArmour] if OpenTofu can read an armoured key, and
-// Terraform cannot. Other errors in the armour are not its concern.
+// CheckArmour returns an error that wraps [ErrArmour] if OpenTofu can read an armoured key, and Terraform cannot.
+// It ignores all other errors in the armour.
 func CheckArmour(text string) error {
 	_, after, _ := strings.Cut(text, "-----BEGIN ")
 	inBody := false
@@ -38,8 +38,8 @@ func CheckArmour(text string) error {
 	return nil
 }
 
-// isChecksum reports whether text is the encoded checksum of an armour block (RFC 4880, section 6.1). block lacks the
-// block's first dashes. If the armour cannot be read, isChecksum returns true.
+// isChecksum reports whether text is the encoded checksum of an armour block (RFC 4880, section 6.1). block is that
+// armour block without its first dashes. If the armour cannot be read, isChecksum returns true.
 func isChecksum(text, block string) bool {
 	_, body, err := dearmour("-----BEGIN " + block)
 	if err != nil {

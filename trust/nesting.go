@@ -66,8 +66,8 @@ func subpackets(signature []byte) func(yield func([]byte) bool) {
 	}
 }
 
-// cutArea splits data, which begins with the length of a subpacket area in lengthBytes bytes,
-// into the area and the rest. ok is false if the data is too short.
+// cutArea splits data into a subpacket area and the rest. data begins with the area's length,
+// which takes lengthBytes bytes. ok is false if the data is too short.
 func cutArea(data []byte, lengthBytes int) (area, rest []byte, ok bool) {
 	if len(data) < lengthBytes {
 		return nil, nil, false

@@ -45,7 +45,7 @@ func (p Package) H1() provider.Hash { return p.h1s.Agreed() }
 func (p Package) HasH1(h provider.Hash) bool { return p.h1s.Has(h) }
 
 // Program returns an error that wraps [provider.ErrNoProgram] if clients install the package, but cannot run it. A
-// signature covers such a package like any other, so only its publisher can mend it.
+// signature covers such a package like any other, so only its publisher can fix it.
 func (p Package) Program() error { return p.program }
 
 // Hashes returns the zh: hash of the package, and each h1: hash that clients compute.

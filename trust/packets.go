@@ -107,7 +107,7 @@ func (l *load) walk(ctx context.Context, body []byte) (keys []unverifiedKey, err
 }
 
 // admit returns an error if the library must not parse the first packet in packets, because
-// it would take too much time or memory, or does not belong in a public key.
+// parsing it would take too much time or memory, or because it does not belong in a public key.
 func (l *load) admit(packets []byte) error {
 	if l.packets++; l.packets > maxPackets {
 		return tooLarge("the signing keys hold more than %d packets", maxPackets)

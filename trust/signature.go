@@ -219,8 +219,8 @@ func primariesOf(rings []ring) (out []string) {
 	return out
 }
 
-// dropUnpinned removes each key if neither the primary key nor a subkey is pinned, before its
-// self-signatures are verified. Packets without a primary key stay, to cause an error later.
+// dropUnpinned removes each key that is not pinned and has no pinned subkey. It runs before self-signatures are
+// verified. Packets without a primary key stay, to cause an error later.
 func (p Policy) dropUnpinned(rings []ring) {
 	if !p.Pins() {
 		return

@@ -80,10 +80,10 @@ var (
 	referrerLimits = document.Limits{Bytes: 4 << 20, Values: 100_000, Elements: 10_000}
 )
 
-// refuseForeign returns a [ForeignError] if the response does not come from a registry.
-// When a registry is down, a proxy in front of the registry often sends a 404. A caller
-// must not conclude that the registry has no content. refuseForeign also returns an error
-// for lists that are too large.
+// refuseForeign returns a [ForeignError] if the response does not come from a registry. When a
+// registry is down, a proxy in front of the registry often sends a 404. A caller must not conclude
+// from it that the registry lacks the content. refuseForeign also returns an error for lists that
+// are too large.
 func refuseForeign(req *http.Request, resp *http.Response) error {
 	if req.Method != http.MethodGet || !wantsJSON(req) {
 		return nil

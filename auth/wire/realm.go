@@ -31,15 +31,15 @@ type realmRule struct{ lookup lookupFunc }
 // lookupFunc is the type of [net.Resolver.LookupNetIP].
 type lookupFunc = func(ctx context.Context, network, host string) ([]netip.Addr, error)
 
-// blockedRealmsKey is the context key of the list of blocked addresses, a *[]netip.Prefix, of
-// the [auth.Client] that sends the request.
+// blockedRealmsKey is the context key of a *[]netip.Prefix: the list of blocked addresses that the
+// [auth.Client] of the request reads.
 type blockedRealmsKey struct{}
 
 // bearerRealm matches a bearer challenge, and finds its realm.
 var bearerRealm = regexp.MustCompile(`(?i)^\s*bearer\s(?:.*?\brealm="([^"]+))?`)
 
-// lookupTimeout limits the lookup of the registry's addresses. Behind a proxy, the DNS may
-// know no registry.
+// lookupTimeout limits the lookup of the registry's addresses. Behind a proxy, the client's DNS
+// may not know the registry.
 const lookupTimeout = 5 * time.Second
 
 // choose implements [check]. When a registry asks for a token, choose replaces the list of blocked

@@ -15,7 +15,8 @@ var repositoryPath = regexp.MustCompile(`^/v2/(.+)/(?:tags|manifests|blobs|refer
 // ownScopes returns the request without the scopes of other repositories in its context. oras-go
 // requests one token with all scopes of the context, which also has the scope of the destination
 // when oras-go copies between two repositories. Harbor grants permissions by the project of the
-// first scope in the token request. A robot account of another project then gets no permissions.
+// first scope in the token request. If a robot account belongs to another project, it gets no
+// permissions.
 //
 // The request for a mount keeps the scopes of two repositories. A request whose path
 // contains no repository keeps all scopes.

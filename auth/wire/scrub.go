@@ -28,7 +28,8 @@ func newSentSecrets() *sentSecrets {
 // texts.
 const maxSecretTexts = 1024
 
-// minSecret is the minimum length in bytes of a removed text. Shorter ones occur in ordinary words.
+// minSecret is the minimum length in bytes of a text that is removed from responses. Shorter texts
+// occur in ordinary words.
 const minSecret = 3
 
 // add records the secrets of the credential, in every form in which they may appear in

@@ -192,8 +192,8 @@ func (c *tokenCache) find(authorization string) map[tokenKey]token {
 	return out
 }
 
-// isAnonymous reports whether a token is a JSON Web Token without a subject, which the distribution
-// project's token specification defines for clients without a login.
+// isAnonymous reports whether a token is a JSON Web Token without a subject. According to the
+// distribution project's token specification, clients without a login get such tokens.
 func isAnonymous(token string) bool {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 || len(token) > maxToken {

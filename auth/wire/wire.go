@@ -63,7 +63,7 @@ type Options struct {
 	Transport http.RoundTripper
 
 	UserAgent  string                          // the User-Agent header; "" means "ocibridge"
-	RetryDelay time.Duration                   // the maximum wait before the first retry, doubled for each further one; 0 means 500 ms
+	RetryDelay time.Duration                   // the maximum wait before the first retry, doubled for each further retry; 0 means 500 ms
 	Sent       func(telemetry.RegistryRequest) // called after each attempt of a request, perhaps concurrently; may be nil
 	Log        *slog.Logger                    // receives retries; nil means no log
 }

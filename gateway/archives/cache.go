@@ -42,13 +42,13 @@ import (
 // removing the least recently used archives. It never removes an archive that this process
 // uses. If there is no room for an archive, it is not cached.
 //
-// Any number of processes may share a folder. The folder alone decides what is cached: each
-// process serves what the others have fetched, and fetches again what they have evicted. Two
-// processes may fetch the same archive at once; the later one replaces the file of the earlier
-// one. A fetch's temporary file has the size of its archive from the beginning, so that each
-// process sees the room that the others need. Its process locks it until it has its final name,
-// so that no other process removes it. On Unix, an archive that another process evicts can
-// still be read by the responses that have it open. On Windows, it cannot be evicted.
+// Any number of processes may share a folder. The folder alone decides what is cached: each process
+// serves what the others have fetched, and fetches again what they have evicted. Two processes may
+// fetch the same archive at once; the later one replaces the file of the earlier one. A fetch's
+// temporary file has the size of its archive from the beginning, so that each process sees the room
+// that the others need. The process that fetches locks the file until the file has its final name, so
+// that no other process removes it. On Unix, an archive that another process evicts can still be read
+// by the responses that have it open. On Windows, it cannot be evicted.
 //
 // Everyone who can write to the folder can forge its h1 hashes, because the checksums of these
 // hashes only detect damage.

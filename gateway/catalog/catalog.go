@@ -67,8 +67,9 @@ var (
 	ErrBusy = fresh.ErrBusy
 )
 
-// Account describes how the gateway accesses a provider's repository. If the registry is down for
-// one repository, it counts as down for all whose accounts have the same name.
+// Account describes how the gateway accesses the repository of a provider or module. If the registry
+// is down for one repository, it counts as down for all repositories whose accounts have the same
+// name.
 type Account struct {
 	// Repository is the name of the repository. Answers on disk about another repository are ignored.
 	Repository string
@@ -181,8 +182,8 @@ type Options struct {
 	// Check again for the same index while the version is in memory. The fetcher reads and
 	// caches metadata of at most 4 MiB.
 	Check func(context.Context, artifact.Fetcher, provider.Address, provider.Version, *artifact.Version) (*artifact.Version, error)
-	// Redirect returns the URL to which the registry redirects requests for a package, or "" if
-	// the registry sends it itself. nil means that clients are not redirected.
+	// Redirect returns the URL to which the registry redirects requests for a package, or "" if the
+	// registry sends the package itself. nil means that clients are not redirected.
 	Redirect func(context.Context, subject.Address, ocispec.Descriptor) (string, error)
 	// Origin, if not nil, supplies the versions and packages that the registry lacks.
 	Origin Origin
@@ -450,7 +451,7 @@ func (v View) Confirmed(of subject.Address) time.Time {
 	return time.Time{}
 }
 
-// All returns the versions of a provider that are tagged or that the origin offers, oldest
+// All returns the versions of a provider or module that are tagged or that the origin offers, oldest
 // first. It includes denied versions. Callers must not change the slice.
 func (i *Item) All() []provider.Version { return merge(i.tags.versions, i.offers) }
 

@@ -198,7 +198,7 @@ func shorten(err error) error {
 
 const (
 	errorOverhead = 256 // roughly the size of an error without its text, in bytes
-	wrappings     = 4   // roughly how often the text of an error is in memory, because each error that wraps it repeats it
+	wrappings     = 4   // roughly how many copies of an error's text are in memory: each error that wraps it has one
 )
 
 // sizeOf returns roughly the memory of an answer, in bytes.

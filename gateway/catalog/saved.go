@@ -32,8 +32,8 @@ func (q question) recordName() string {
 }
 
 // save writes an answer of the registry to disk, unless a later answer differs. The fetch of the
-// later answer then saves that answer. It writes an unchanged answer again only when the time in
-// its record is outdated.
+// later answer then saves that answer. If an answer is unchanged, save writes it again only when
+// the time in its record is outdated.
 func (c *Catalog) save(up *upstream, item *Item, err error, latest *answer) {
 	if latest == nil || latest.Value != item || latest.Err != err {
 		return

@@ -36,12 +36,11 @@ type Origin interface {
 	// means that the origin failed. The error wraps [ErrSource]. Callers must not change the
 	// slices.
 	Offers(context.Context, provider.Address) (offers []Offer, warnings []string, err error)
-	// Complete adds the origin's packages to a version. The argument stored is the version in
-	// the registry, or nil if the registry says that it lacks the version. The result is nil
-	// if the origin lacks the version, too. The result is stored itself if the origin adds
-	// nothing, or does not respond before ctx ends. A version with packages of the origin has
-	// no index. The size of such a package may be [artifact.UnknownSize]. An error that wraps
-	// [ErrSource] means that the origin failed. Any other error refuses the version.
+	// Complete adds the origin's packages to a version. The argument stored is the version in the registry, or nil
+	// if the registry says that it lacks the version. The result is nil if the origin lacks the version, too. The
+	// result is stored itself if the origin adds nothing, or does not respond before ctx ends. A version with
+	// packages of the origin has no index. The size of a package of the origin may be [artifact.UnknownSize]. An
+	// error that wraps [ErrSource] means that the origin failed. Any other error refuses the version.
 	Complete(ctx context.Context, a provider.Address, v provider.Version, stored *artifact.Version) (*artifact.Version, error)
 	// Blob returns a blob of the evidence that the origin has added to a version. The result
 	// is false if the origin does not have the blob in memory.

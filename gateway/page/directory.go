@@ -63,7 +63,7 @@ func newDirectory(o Options) *directory {
 }
 
 // known returns the known names, sorted and without duplicates. If the registry's list is missing or too old, known
-// requests a new one, unless such a request runs already, and waits briefly.
+// requests a new list and waits briefly. Concurrent callers share one request.
 func (d *directory) known(ctx context.Context) listed {
 	out := d.listed(ctx)
 	all := slices.Concat(out.entries, d.configured, entriesOf(d.catalog.Known()))

@@ -176,15 +176,15 @@ func (p *page) signIn(w http.ResponseWriter, r *http.Request) {
 }
 
 // withoutSlash handles the path of a provider or module that ends in a slash. It redirects to the path without the
-// slash, because the page's relative links would be wrong with it.
+// slash. With the slash, the page's relative links would be wrong.
 func withoutSlash(w http.ResponseWriter, r *http.Request) {
 	path := strings.TrimSuffix(r.URL.EscapedPath(), "/")
 	w.Header().Set("Location", "../"+path[strings.LastIndexByte(path, '/')+1:])
 	w.WriteHeader(http.StatusSeeOther)
 }
 
-// gatewayURL returns the gateway's URL for clients, with a slash at the end: the public URL, or else an https URL with
-// the request's Host if that is valid, or else the gateway's Address, or else a placeholder.
+// gatewayURL returns the gateway's URL for clients, with a slash at the end. It is the first of these that exists: the
+// public URL, an https URL with the request's Host if that is valid, the gateway's Address, a placeholder.
 func (p *page) gatewayURL(r *http.Request) *url.URL {
 	switch {
 	case p.PublicURL != nil:

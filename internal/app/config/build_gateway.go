@@ -110,7 +110,7 @@ func (d *decoder) pullThrough(p *pullThroughBlock) *PullThrough {
 	}
 }
 
-// ErrRetentionElsewhere means that there is a retention block, and that the registry is not the
+// ErrRetentionElsewhere means that there is a retention block, although the registry is not the
 // embedded one.
 var ErrRetentionElsewhere = hint.New("retention is for the embedded registry, and the configured repositories are in another registry",
 	"leave out the retention block, and let that registry remove what nobody pulls, as Harbor's tag retention does")

@@ -237,8 +237,8 @@ type Source struct {
 type pullThroughBlock struct {
 	// Whether to fetch at all. `--no-pull-through` sets it to `false`.
 	Enabled bool `hcl:"enabled,optional" value:"bool" default:"true" flag:"no-pull-through"`
-	// The providers that may be fetched; without it, all. Required if the gateway listens on other addresses than
-	// loopback without access control. A host that a pattern names may be at a private address, on port 443 or the
+	// The providers that may be fetched; without it, all. Required if the gateway listens on addresses other than
+	// loopback, and has no access control. A host that a pattern names may be at a private address, on port 443 or the
 	// port in the pattern. Other hosts may not.
 	Include []provider.Pattern `hcl:"include,optional" value:"patterns"`
 	// Exceptions from `include`.
@@ -302,10 +302,9 @@ type Gateway struct {
 	// them. With the cache on disk, stale answers survive a restart.
 	StaleIfError time.Duration `hcl:"stale_if_error,optional" value:"duration" default:"catalog.DefaultStaleIfError"`
 	// Versions that the gateway never serves: patterns of providers (three parts) or modules (four parts), each
-	// optionally with `@` and a version or version
-	// constraint. A constraint covers prereleases only if it names them. An object such as
-	// `{ match = "...", reason = "..." }` also gives a reason, of at most 500 bytes. The log, `inspect`, the page and
-	// the answers to clients show it.
+	// optionally with `@` and a version or a version constraint. A constraint covers prereleases only if it names them.
+	// An object such as `{ match = "...", reason = "..." }` also gives a reason, of at most 500 bytes. The log,
+	// `inspect`, the page and the answers to clients show it.
 	Deny []catalog.Deny `hcl:"deny,optional" value:"list of PATTERN[@VERSIONS] or { match, reason }"`
 	// The file with the keys that sign the capabilities in URLs of archives, checksums and signatures. It has one key
 	// per line, as `openssl rand -hex 32` prints them; the first one signs, and all of them verify. Parallel gateways

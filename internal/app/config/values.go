@@ -305,8 +305,8 @@ func parseDeny(s string) (catalog.Deny, error) {
 	return rule, err
 }
 
-// parseFingerprint parses the whole fingerprint of an OpenPGP key, with or without spaces.
-// It refuses a key ID, because anybody can create a key with the same ID.
+// parseFingerprint parses the whole fingerprint of an OpenPGP key, with or without spaces. It
+// refuses a key ID, because anyone can create a key with the same ID.
 func parseFingerprint(s string) (string, error) {
 	const help = "learn it with: ocibridge fingerprint FILE"
 	f := strings.ToUpper(strings.Join(strings.Fields(strings.TrimPrefix(strings.TrimPrefix(s, "0x"), "0X")), ""))

@@ -42,7 +42,7 @@ type Report struct {
 	Origin string `json:"-"`
 }
 
-// NotExamined returns a report that names what was left out of a long list.
+// NotExamined returns a report that names the items of a long list that were not examined.
 func NotExamined(kind string, names []string, help string) *Report {
 	r := &Report{Subject: fmt.Sprintf("%d more", len(names))}
 	r.skip(kind, help, "not examined: %s", list(names))

@@ -88,8 +88,8 @@ func (x Machine) disk(r *Report, f Folder) {
 	}
 }
 
-// existing returns the nearest folder above a path, or the path itself, that exists. It returns an error if a file is
-// in the way.
+// existing returns the path itself if it exists, or else the nearest existing folder above it. It returns an error if
+// a file is in the way.
 func existing(path string) (string, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {

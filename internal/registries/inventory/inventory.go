@@ -34,10 +34,10 @@ type Store interface {
 
 // Registry opens the repositories of all kinds. It is a registry or a bundle.
 type Registry interface {
-	// Repository returns the address of the repository of a provider or a module, and the
-	// repository.
+	// Repository returns the repository of a provider or a module, and the repository's address.
 	Repository(context.Context, subject.Address) (ociaddr.Repository, Store, error)
-	// All returns what the registries' catalogs have of one kind, and the catalogs that could not be listed.
+	// All returns the addresses of one kind in the registries' catalogs, and the catalogs that could not be
+	// listed.
 	All(context.Context, subject.Kind) ([]subject.Address, []registry.Unlisted, error)
 	// ExplainFor adds a hint to a refusal of the registry of a provider or a module. The hint says
 	// what to do about the refusal.
@@ -71,7 +71,7 @@ type Kind[A Address] struct {
 	noun     subject.Kind
 	list     reader[A] // reads a version for a list, and verifies nothing
 	listHelp string    // what to do about versions that cannot be listed
-	commands string    // the beginning of the commands about this kind
+	commands string    // the words that every command about this kind begins with
 	name     string    // what to do if no catalog can be listed
 	hidden   string    // what is missing from a result if a catalog cannot be listed
 }

@@ -159,7 +159,7 @@ func ParsePattern(s string) (subject.Pattern, error) {
 		"write HOSTNAME/NAMESPACE/TYPE or HOSTNAME/NAMESPACE/NAME/SYSTEM, such as registry.opentofu.org/hashicorp/* or registry.acme.example/platform/*/*")
 }
 
-// ParsePath parses what the method Path of an address of any kind returns.
+// ParsePath parses an address of any kind in the form that its method Path returns.
 func ParsePath(s string) (subject.Address, error) {
 	k, ok := kinds[partsOf(s)]
 	if !ok {

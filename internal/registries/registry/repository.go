@@ -1,4 +1,5 @@
-// Package registry opens the repositories that hold providers and modules, and lists these.
+// Package registry opens the repositories that hold providers and modules, and lists the
+// providers and modules in them.
 //
 // It also extends the repositories of oras-go. [Repository] can remove a tag without its
 // manifest. [ReadOnly] also finds blobs for which a registry returns 404 to a HEAD.
