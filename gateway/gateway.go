@@ -72,7 +72,7 @@ type Options struct {
 	Address *url.URL
 	// Login says where clients get a token for the gateway. If nil, service discovery does not announce it.
 	Login *Login
-	// Used is called after a package of a version was sent to a client. It returns at once. It may be nil.
+	// Used is called after a package of a version was sent to a client. It must return at once. It may be nil.
 	Used func(provider.Address, provider.Version)
 	// Cache caches packages. If nil, every package is streamed from the registry.
 	Cache *archives.Cache

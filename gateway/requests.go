@@ -65,7 +65,8 @@ const requestIDHeader = "X-Request-Id"
 // validRequestID matches request IDs that are safe to log. A capability is too long to match.
 var validRequestID = regexp.MustCompile(`^[A-Za-z0-9_.:=+/-]{1,64}$`)
 
-// identify takes the client's request ID if it is valid, or a new one, and adds it to the response's headers.
+// identify takes the client's request ID if it is valid, or else creates one. It adds the ID to the response's
+// headers.
 func (l *requestLine) identify(w http.ResponseWriter) {
 	l.id[0] = rand.Text()
 	if given := l.request.Header[requestIDHeader]; len(given) == 1 && validRequestID.MatchString(given[0]) {

@@ -94,7 +94,7 @@ var ErrNumberTooLarge = errors.New("a number is larger than " + maxNumber)
 // for a text that OpenTofu does not accept as a version.
 func ReadByOpenTofu(s string) (Version, error) {
 	if largeNumber(s) != "" {
-		return Version{}, ErrNumberTooLarge // whether the library could read it or not
+		return Version{}, ErrNumberTooLarge // even if the library can read it
 	}
 	v, err := versions.ParseVersion(s)
 	if err != nil {

@@ -83,7 +83,7 @@ func CleanKeys(object json.RawMessage) (clean json.RawMessage, found error) {
 	if found == nil || json.Unmarshal(object, &whole) != nil {
 		return object, nil
 	}
-	whole["gpg_public_keys"], _ = json.Marshal(keys.GPG) // cannot fail, nor below: its values were decoded
+	whole["gpg_public_keys"], _ = json.Marshal(keys.GPG) // cannot fail, and neither can the call below: the values were decoded from JSON
 	clean, _ = json.Marshal(whole)
 	return clean, found
 }

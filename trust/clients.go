@@ -32,7 +32,8 @@ var excluded = map[generation]string{
 	noClient:     "Terraform up to 1.14 and OpenTofu up to 1.12 do",
 }
 
-// A limit is the oldest generation that reads a key or a signature. If not all clients read it, what describes it.
+// A limit is the oldest generation that reads a key or a signature. If not all clients read it, what describes the key
+// or the signature.
 type limit struct {
 	since generation
 	what  string

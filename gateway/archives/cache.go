@@ -102,7 +102,7 @@ type known struct {
 type blob struct {
 	hex    string
 	size   int64  // two manifests may name the same digest with different sizes
-	source string // a source that does not respond blocks no requests to another source
+	source string // requests to another source do not wait for a source that does not respond
 }
 
 func (a Archive) blob() blob { return blob{a.Package.Digest.Encoded(), a.Package.Size, a.Source} }

@@ -176,7 +176,7 @@ type cachedDocument struct {
 	size  int64
 }
 
-// newItem returns an empty answer to a question.
+// newItem returns an empty item for the answer to a question.
 func newItem(q question) *Item { return &Item{Address: q.provider(), Version: q.version, about: q} }
 
 // Document returns the document of a kind that [Catalog.CacheDocument] has cached with the

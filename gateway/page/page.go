@@ -95,7 +95,7 @@ const (
 	metadataTimeout    = 8 * time.Second // as for the documents of the protocols
 	versionsPerPage    = 20
 	searchesPerPage    = 50
-	frontEntries       = 12 // of each kind
+	frontEntries       = 12 // the maximum number of providers, and of modules, on the front page
 	maxQuery           = 300
 	versionReads       = 8
 	listVersionsWithin = 4 * time.Second

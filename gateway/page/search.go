@@ -78,7 +78,7 @@ type searchView struct {
 	Total    string   // such as 2 providers and 1 module
 	Maybe    listView // suggestions if the query lacks a host name
 	Bad      bool     // no address can contain the query
-	Complete bool     // the registry has no others
+	Complete bool     // the search covered all providers and modules in the registry
 	Pending  bool
 	Pulls    bool // missing versions are fetched from origins
 	Pages    pager

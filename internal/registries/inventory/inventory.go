@@ -254,7 +254,7 @@ func (s *Stored[A]) missing() error {
 		"%s list %s, with the same flags, shows what is, and %[1]s push stores more", s.inventory.Kind.commands, s.Address)
 }
 
-// newest returns the first of the selection, and its newest selected version.
+// newest returns the first provider or module of the selection, and its newest selected version.
 func (s *Selection[A]) newest() (*Stored[A], provider.Version, error) {
 	of := s.Stored[0]
 	switch {
