@@ -118,7 +118,7 @@ func (g *gateway) serveModuleDownload(w http.ResponseWriter, r *http.Request, a 
 	if err != nil {
 		return err
 	}
-	// The document is at VERSION/download. Clients take a reference without ./ for another kind of address.
+	// The document is at VERSION/download. Clients treat a reference without ./ as another kind of address.
 	location := absolute(g.Access.Link(r, a, "./"+zip.Filename, zip.Digest)) + "?archive=zip"
 	if g.ModuleRepository != nil {
 		if repo, ok := g.ModuleRepository(a); ok {

@@ -157,7 +157,7 @@ func checkProgram(entries []*zip.File, typ string, p Platform) error {
 	case program.Mode()&fs.ModeSymlink != 0:
 		return hint.Wrap(fmt.Errorf("%w: its program %.80q is a link, and clients do not follow links in a zip", ErrNoProgram, program.Name), "put the program itself into the zip: zip follows links unless it has -y")
 	case p.OS == "windows" && !strings.Contains(unpackedName(program), "."):
-		// Clients start programs with Go's os/exec, which takes a name without a dot only together with an extension.
+		// Clients start programs with Go's os/exec. To a name without a dot, it always adds an extension.
 		return hint.Wrap(fmt.Errorf("%w: its program %.80q has no extension, and Windows starts no such program", ErrNoProgram, program.Name), "name the program %s_vVERSION.exe", name)
 	case p.OS != "windows" && program.Mode()&0o100 == 0:
 		return hint.Wrap(fmt.Errorf("%w: its program %.80q is not executable: its mode in the zip is %v", ErrNoProgram, program.Name, program.Mode().Perm()),

@@ -252,7 +252,8 @@ func (s VersionSet) HasPrerelease(v Version) bool {
 	}
 	release := v.v
 	release.Prerelease, release.Metadata = "", ""
-	// The conditions are parsed again, because with them a VersionSet would not be comparable.
+	// The conditions are parsed again here. If a VersionSet held them, it would not be
+	// comparable.
 	conditions, err := constraints.ParseRubyStyleMulti(s.text)
 	return err == nil && s.set.Has(release) && !slices.ContainsFunc(conditions, func(c constraints.SelectionSpec) bool { return !meets(v.v, c) })
 }

@@ -276,7 +276,7 @@ func abbreviate(fingerprints []string) string {
 }
 
 func (p Policy) signerOf(e *openpgp.Entity, expiry Expiry) *Signer {
-	// If the policy pins keys, only pinned keys are tried.
+	// If the policy pins keys, only pinned keys are tried, so the signer's key is pinned.
 	return &Signer{Fingerprint: fingerprintOf(e.PrimaryKey), KeyID: e.PrimaryKey.KeyIdString(), Expiry: expiry, Pinned: p.Pins()}
 }
 

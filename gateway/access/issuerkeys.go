@@ -31,8 +31,8 @@ const (
 	fetchTimeout  = 10 * time.Second // the maximum duration of a fetch of keys
 	maxDocument   = 1 << 20          // the maximum size of an issuer's document in bytes
 	maxIssuerKeys = 100
-	// The size of an issuer's RSA keys in bits. RFC 7518 requires the minimum. With a key of a million bits, verifying
-	// one signature would take minutes.
+	// The minimum and the maximum size of an issuer's RSA keys in bits. RFC 7518 requires the minimum. With a key of a
+	// million bits, verifying one signature would take minutes.
 	minModulus = 2048
 	maxModulus = 8192
 	maxReason  = 500 // the maximum length in bytes of an error about an issuer in the log, and of its hint

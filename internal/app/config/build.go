@@ -46,7 +46,7 @@ func (d *decoder) config(f *fileBlock) *Config {
 	c.Providers = d.providers(f.Providers)
 	c.PullThrough = d.pullThrough(f.PullThrough)
 	if d.of(&f.Gateway) != nil {
-		// A missing value of the gateway block hides contradictions in this block alone.
+		// A missing value of the gateway block hides contradictions only in this block.
 		incomplete := d.incomplete
 		d.incomplete = incomplete || d.missing
 		d.gateway(&f.Gateway)
