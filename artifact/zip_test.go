@@ -16,6 +16,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"oras.land/oras-go/v2/errdef"
 
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
@@ -110,6 +111,22 @@ func TestModuleTagRule(t *testing.T) {
 				t.Errorf("%+v, want the tag %s", got, tc.want)
 			}
 		})
+	}
+}
+
+// TestEveryKind shows that each kind whose versions have no packages for platforms has a layout, and that no two kinds share
+// an artifact type.
+func TestEveryKind(t *testing.T) {
+	types := map[string]subject.Kind{}
+	for _, a := range []subject.Address{provider.MustParseAddress("registry.example.com/acme/net"), aModule} {
+		if _, ok := zipLayouts[a.Kind()]; ok == subject.TraitsOf(a).Packages {
+			t.Errorf("%s has a layout for zips: %t", a.Kind(), ok)
+		}
+		_, artifactType := TypeOf(a.Kind())
+		types[artifactType] = a.Kind()
+	}
+	if len(types) != len(subject.Kinds) {
+		t.Errorf("%d kinds, and artifact types of %v", len(subject.Kinds), types)
 	}
 }
 

@@ -123,15 +123,16 @@ func (r *Remover) Plan(ctx context.Context, requests []RemoveRequest) (*RemovePl
 	plan := &RemovePlan{}
 	var zips []RemoveRequest
 	for i, first := range requests {
-		a, ok := first.Subject.(provider.Address)
-		if !ok {
+		a := first.Subject
+		if !subject.TraitsOf(a).Packages {
 			zips = append(zips, first)
+			continue
 		}
-		if !ok || slices.ContainsFunc(requests[:i], func(q RemoveRequest) bool { return q.Subject == a }) {
+		if slices.ContainsFunc(requests[:i], func(q RemoveRequest) bool { return q.Subject == a }) {
 			continue
 		}
 		of := slices.DeleteFunc(slices.Clone(requests), func(q RemoveRequest) bool { return q.Subject != a })
-		if err := r.planProvider(ctx, plan, a, of); err != nil {
+		if err := r.planProvider(ctx, plan, a.(provider.Address), of); err != nil {
 			if ctx.Err() != nil {
 				return nil, context.Cause(ctx)
 			}

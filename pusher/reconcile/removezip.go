@@ -13,6 +13,7 @@ import (
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 	"github.com/ocibridge/ocibridge/internal/base/outgoing"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/pusher/repo"
@@ -58,7 +59,11 @@ func (r *Remover) planZip(ctx context.Context, plan *RemovePlan, q RemoveRequest
 		return nil, &repo.RegistryError{Op: "list tags of", Repository: dest.Repository, Err: err}
 	}
 	out := &Removal{Subject: q.Subject, Version: q.Version, Repository: dest.Repository, Referrers: []Referrer{}, state: &repositoryState{dest: dest, tags: tags}}
-	for _, tag := range []ociaddr.Tag{repo.TagOf(q.Version), "v" + repo.TagOf(q.Version)} {
+	named := []ociaddr.Tag{repo.TagOf(q.Version)}
+	if subject.TraitsOf(q.Subject).LeadingV {
+		named = append(named, "v"+named[0])
+	}
+	for _, tag := range named {
 		m, err := readZip(ctx, dest, q, tag)
 		if err != nil {
 			return nil, err
@@ -73,7 +78,7 @@ func (r *Remover) planZip(ctx context.Context, plan *RemovePlan, q RemoveRequest
 	}
 	if len(out.zips) == 0 {
 		return nil, hint.Wrap(fmt.Errorf("%s %s: %w in %s", q.Subject, q.Version, origin.ErrVersionNotFound, dest.Repository),
-			"ocibridge module list %s shows the versions that are stored", q.Subject)
+			"%s %s shows the versions that are stored", subject.TraitsOf(q.Subject).List, q.Subject)
 	}
 	out.Digest, out.Size = out.zips[0].Index.Digest, unreachedZips(out.zips, map[digest.Digest]bool{})
 	s := &referrerSearch{state: out.state, seen: map[digest.Digest]bool{}}
