@@ -103,7 +103,7 @@ func readZip(ctx context.Context, dest repo.Destination, q RemoveRequest, tag oc
 	case errors.Is(err, artifact.ErrForeign):
 		return nil, repo.Occupied(dest.Repository, tag, err, repo.HelpForeignModule)
 	case repo.IsReplaceable(err):
-		return nil, repo.Occupied(dest.Repository, tag, err, "delete the tag with the registry's own tools, or replace what it names by ocibridge module push --force")
+		return nil, repo.Occupied(dest.Repository, tag, err, "delete the tag with the registry's own tools, or replace what it names by "+subject.TraitsOf(q.Subject).Replace)
 	case err != nil:
 		return nil, &repo.RegistryError{Op: "read " + string(tag) + " in", Repository: dest.Repository, Err: err}
 	}

@@ -59,8 +59,9 @@ func (x Repository) push(ctx context.Context, r *Report) {
 }
 
 // run pushes a single manifest, and its zip.
-func (a ofModule) run(ctx context.Context, t *trial, r *Report) {
+func (a ofZip) run(ctx context.Context, t *trial, r *Report) {
 	content := []byte(t.tag)
+	_, artifactType := artifact.TypeOf(a.Kind())
 	m := artifact.Version{Owner: a.Address, Version: testVersion(), Packages: []artifact.Package{{Digest: digest.FromBytes(content), Size: int64(len(content))}}}
 	manifest, err := artifact.EncodeZip(m)
 	if err != nil {
@@ -72,10 +73,10 @@ func (a ofModule) run(ctx context.Context, t *trial, r *Report) {
 	}
 	if err := t.tagged(ctx, manifest); err != nil {
 		t.lost = refusals.UnknownBlob(err)
-		t.fail(r, "versions", err, allow(artifact.TypeModule))
+		t.fail(r, "versions", err, allow(artifactType))
 		return
 	}
-	r.ok("versions", "manifests of the type %s are accepted", artifact.TypeModule)
+	r.ok("versions", "manifests of the type %s are accepted", artifactType)
 }
 
 // content pushes the config and the content of the test version. The content takes the place of a zip. The bool is

@@ -25,7 +25,6 @@ import (
 	"github.com/ocibridge/ocibridge/internal/base/refusals"
 	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/registries/registry"
-	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
@@ -311,7 +310,7 @@ func (r *Report) foundTags(found []artifact.Finding) {
 	}
 }
 
-// layout reads and writes versions in the layout of one kind. It is ofProvider or ofModule.
+// layout reads and writes versions in one layout. It is ofProvider or ofZip.
 type layout interface {
 	// pull reads the newest version from its tag as the gateway does.
 	pull(ctx context.Context, x Repository, r *Report, newest provider.Version, tag ociaddr.Tag)
@@ -323,18 +322,18 @@ type layout interface {
 
 type (
 	ofProvider struct{ provider.Address }
-	ofModule   struct{ module.Address }
+	ofZip      struct{ subject.Address } // of a kind whose versions have no packages for platforms
 )
 
 func (x Repository) layout() layout {
-	if a, ok := x.Subject.(module.Address); ok {
-		return ofModule{a}
+	if a, ok := x.Subject.(provider.Address); ok {
+		return ofProvider{a}
 	}
-	return ofProvider{x.Subject.(provider.Address)}
+	return ofZip{x.Subject}
 }
 
 func (ofProvider) lint(tags []ociaddr.Tag) []artifact.Finding { return artifact.LintTags(tags) }
-func (ofModule) lint([]ociaddr.Tag) []artifact.Finding        { return nil }
+func (ofZip) lint([]ociaddr.Tag) []artifact.Finding           { return nil }
 
 func (a ofProvider) pull(ctx context.Context, x Repository, r *Report, newest provider.Version, _ ociaddr.Tag) {
 	v, err := artifact.Read(ctx, x.Store, a.Address, newest)
@@ -363,11 +362,11 @@ func (a ofProvider) pull(ctx context.Context, x Repository, r *Report, newest pr
 	r.ok("pull", "the newest version, %s, is complete for %s", newest, list(platforms))
 }
 
-func (a ofModule) pull(ctx context.Context, x Repository, r *Report, newest provider.Version, tag ociaddr.Tag) {
-	const again = "ocibridge module push --force"
+func (a ofZip) pull(ctx context.Context, x Repository, r *Report, newest provider.Version, tag ociaddr.Tag) {
+	again := subject.TraitsOf(a).Replace
 	m, err := artifact.ReadTagged(ctx, x.Store, a.Address, newest, tag)
 	if err != nil {
-		r.fail("pull", x.Explain(fmt.Errorf("version %s: %w", newest, err)), helpUnreadable(err, "module", again))
+		r.fail("pull", x.Explain(fmt.Errorf("version %s: %w", newest, err)), helpUnreadable(err, string(a.Kind()), again))
 		return
 	}
 	exists, err := registry.ReadOnly{Repository: x.Store}.Exists(ctx, m.Zip().Layer())

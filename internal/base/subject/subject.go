@@ -23,10 +23,14 @@ var Kinds = []Kind{Provider, Module}
 
 // Traits are how the subjects of one kind differ from those of others.
 type Traits struct {
+	// Plural is the word for several, also in JSON.
+	Plural string
 	// List is the command that lists versions.
 	List string
 	// Push is the command that stores versions. It contains %s for the address.
 	Push string
+	// Replace is the command that replaces what the tag of a version names.
+	Replace string
 	// Prefix precedes the path in names of files. It ends in a colon. No hostname contains a colon, so a path with a prefix
 	// differs from every path without one.
 	Prefix string
@@ -41,18 +45,27 @@ type Traits struct {
 }
 
 var traits = map[Kind]Traits{
-	Provider: {List: "ocibridge list", Push: "ocibridge push '%s@>= 0'", Page: "p", Packages: true, Origins: true},
-	Module:   {List: "ocibridge module list", Push: "ocibridge module push FOLDER --as %s@VERSION", Prefix: "module:", Page: "m", LeadingV: true},
+	Provider: {
+		Plural: "providers", List: "ocibridge list", Push: "ocibridge push '%s@>= 0'", Replace: "ocibridge push --force",
+		Page: "p", Packages: true, Origins: true,
+	},
+	Module: {
+		Plural: "modules", List: "ocibridge module list", Push: "ocibridge module push FOLDER --as %s@VERSION", Replace: "ocibridge module push --force",
+		Prefix: "module:", Page: "m", LeadingV: true,
+	},
 }
 
-// TraitsOf returns the traits of an address's kind. It panics for a kind without traits.
-func TraitsOf(a Address) Traits {
-	t, ok := traits[a.Kind()]
+// Traits returns the traits of the kind. It panics for a kind without traits.
+func (k Kind) Traits() Traits {
+	t, ok := traits[k]
 	if !ok {
-		panic("subject: no traits of " + string(a.Kind()))
+		panic("subject: no traits of " + string(k))
 	}
 	return t
 }
+
+// TraitsOf returns the traits of an address's kind.
+func TraitsOf(a Address) Traits { return a.Kind().Traits() }
 
 // MaxParts is the number of parts of the longest addresses, those of modules.
 const MaxParts = 4

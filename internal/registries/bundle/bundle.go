@@ -254,20 +254,13 @@ func parseName(name string) (n entryName, err error) {
 	return n, err
 }
 
-// types are the media type and the artifact type of the manifest that the tag of a version names.
-var types = map[subject.Kind]struct{ media, artifact string }{
-	subject.Provider: {ocispec.MediaTypeImageIndex, artifact.TypeProvider},
-	subject.Module:   {ocispec.MediaTypeImageManifest, artifact.TypeModule},
-}
-
-func (n entryName) types() struct{ media, artifact string } { return types[n.of.Kind()] }
-
 // fits reports whether a manifest of the given media type is valid under the tag. A version of a provider and a list of
 // referrers are indexes, and a version of a module is an image manifest.
 func (n entryName) fits(mediaType string) bool {
 	switch attachedTo, isAttached := n.tag.Subject(); {
 	case !isAttached:
-		return mediaType == n.types().media
+		want, _ := artifact.TypeOf(n.of.Kind())
+		return mediaType == want
 	case n.tag != ociaddr.ReferrersTag(attachedTo): // a tag of cosign
 		return mediaType == ocispec.MediaTypeImageIndex || mediaType == ocispec.MediaTypeImageManifest
 	}
@@ -279,7 +272,8 @@ func (n entryName) artifactType() string {
 	if _, isVersion := n.tag.Version(); !isVersion {
 		return ""
 	}
-	return n.types().artifact
+	_, artifactType := artifact.TypeOf(n.of.Kind())
+	return artifactType
 }
 
 // Save writes the list and index.json, which completes the bundle.
