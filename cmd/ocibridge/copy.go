@@ -14,6 +14,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/internal/app/config"
 	"github.com/ocibridge/ocibridge/internal/app/transfer"
+	"github.com/ocibridge/ocibridge/internal/base/document"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/clients/cliconfig"
@@ -173,7 +174,8 @@ func (f *copyFlags) plan(args []string, rules trust.Rules) (*transfer.Copy, erro
 			return nil, err
 		}
 		if c.To.Kind == transfer.Mirror && !subject.TraitsOf(q.Address).Origins {
-			return nil, hint.New(fmt.Sprintf("%s cannot go to --to %s: a mirror folder has no modules", q.Address, c.To), "copy modules to a registry or a bundle")
+			many := subject.TraitsOf(q.Address).Plural
+			return nil, hint.New(fmt.Sprintf("%s cannot go to --to %s: a mirror folder has no %s", q.Address, c.To, many), "copy %s to a registry or a bundle", many)
 		}
 		c.Queries = append(c.Queries, q)
 		constraints = constraints || !q.Versions.IsZero()
@@ -228,13 +230,20 @@ func (f *copyFlags) copy(ctx context.Context, s settings, c *transfer.Copy, stdo
 // document returns the JSON output of copy.
 func (f *copyFlags) document(copied transfer.Copied) any {
 	by := subject.ByKind(copied.Results, func(r *pusher.Result) subject.Address { return r.Subject })
-	return struct {
-		DryRun  bool             `json:"dry_run,omitempty"`
-		Results []*pusher.Result `json:"results"` // of providers
-		Modules []*pusher.Result `json:"modules"`
+	out := document.Object{struct {
+		DryRun bool `json:"dry_run,omitempty"`
+	}{f.dryRun}}
+	for _, kind := range subject.Kinds {
+		name := kind.Traits().Plural
+		if kind == subject.Provider {
+			name = "results"
+		}
+		out = append(out, map[string][]*pusher.Result{name: orEmpty(by[kind])})
+	}
+	return append(out, struct {
 		// Failures are the versions that could not be copied, while the others were.
 		Failures []failure `json:"failures,omitempty"`
-	}{f.dryRun, orEmpty(by[subject.Provider]), orEmpty(by[subject.Module]), failureDocuments(copied.Failures)}
+	}{failureDocuments(copied.Failures)})
 }
 
 // planned shows a dry run. It shows only the warnings of a result, because

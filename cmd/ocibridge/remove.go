@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ocibridge/ocibridge/internal/app/transfer"
+	"github.com/ocibridge/ocibridge/internal/base/document"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/registries/query"
@@ -337,17 +338,17 @@ func (r *removeRun) document(dryRun bool) any {
 	}
 	of := func(r *reconcile.Removal) subject.Address { return r.Subject }
 	plan, removed := subject.ByKind(r.plan.Removals, of), subject.ByKind(r.outcome.Removed, of)
-	return struct {
-		DryRun         bool                 `json:"dry_run"`
-		Plan           []*reconcile.Removal `json:"plan"`
-		Removed        []*reconcile.Removal `json:"removed"`
-		PlanModules    []*reconcile.Removal `json:"plan_modules,omitempty"`
-		RemovedModules []*reconcile.Removal `json:"removed_modules,omitempty"`
-		Freeable       int64                `json:"freeable"` // in bytes
-		Warnings       []string             `json:"warnings,omitempty"`
-		Failures       []failure            `json:"failures"`
-	}{
-		dryRun, orEmpty(plan[subject.Provider]), orEmpty(removed[subject.Provider]), plan[subject.Module], removed[subject.Module], freeable,
-		slices.Concat(r.plan.Warnings, r.outcome.Warnings), failureDocuments(r.outcome.Failures),
+	lists := map[string][]*reconcile.Removal{"plan": orEmpty(plan[subject.Provider]), "removed": orEmpty(removed[subject.Provider])}
+	for _, kind := range subject.Kinds[1:] {
+		for name, of := range map[string][]*reconcile.Removal{"plan_": plan[kind], "removed_": removed[kind]} {
+			if len(of) > 0 {
+				lists[name+kind.Traits().Plural] = of
+			}
+		}
 	}
+	return document.Object{map[string]bool{"dry_run": dryRun}, lists, struct {
+		Freeable int64     `json:"freeable"` // in bytes
+		Warnings []string  `json:"warnings,omitempty"`
+		Failures []failure `json:"failures"`
+	}{freeable, slices.Concat(r.plan.Warnings, r.outcome.Warnings), failureDocuments(r.outcome.Failures)}}
 }

@@ -183,12 +183,6 @@ func (c Copy) selectVersions(ctx context.Context, src *source, queries []query.Q
 	return subject.ByKind(out, func(s selected) subject.Address { return s.Subject }), nil
 }
 
-// notFound are the errors if a source has no version.
-var notFound = map[subject.Kind]error{subject.Provider: origin.ErrProviderNotFound, subject.Module: ErrModuleNotFound}
-
-// ErrModuleNotFound means that the source has no version of a module.
-var ErrModuleNotFound = errors.New("module not found")
-
 // pick returns those stored versions that a query selects. If there are none and the copy includes
 // everything, that is only a warning.
 func (c Copy) pick(ctx context.Context, stored pusher.Stored, q query.Query[subject.Address]) ([]provider.Version, error) {
@@ -207,7 +201,7 @@ func (c Copy) pick(ctx context.Context, stored pusher.Stored, q query.Query[subj
 		c.Progress.Warn(fmt.Sprintf("%s has no version of %s", stored.Repository, q.Address))
 		return nil, nil
 	case len(have) == 0:
-		return nil, hint.Wrap(fmt.Errorf("%s: %w in %s", q.Address, notFound[q.Address.Kind()], stored.Repository), "check its spelling, and that --from names the place that has it")
+		return nil, hint.Wrap(fmt.Errorf("%s: %s not found in %s", q.Address, q.Address.Kind(), stored.Repository), "check its spelling, and that --from names the place that has it")
 	}
 	return nil, hint.Wrap(fmt.Errorf("%s %s: %w: nothing in %s matches", q.Address, q.Versions, origin.ErrVersionNotFound, stored.Repository),
 		"the newest version there is %s; a prerelease must be named exactly", have[len(have)-1])
@@ -274,8 +268,8 @@ func (c Copy) checkRepositories(r *registry.Repositories, all selection) error {
 		if c.To.Kind != Template || len(r.Templates.Of(kind)) > 0 {
 			continue
 		}
-		reason := fmt.Sprintf("--to %s is a template for %ss, and has no place for %ss", c.To.Name, templates.KindOf(c.To.Name), kind)
-		if err := c.leave(all, kind, hint.New(reason, "copy the %ss to a template with %s", kind, templates.NamesOf(kind))); err != nil {
+		reason := fmt.Sprintf("--to %s is a template for %s, and has no place for %s", c.To.Name, templates.KindOf(c.To.Name).Traits().Plural, kind.Traits().Plural)
+		if err := c.leave(all, kind, hint.New(reason, "copy the %s to a template with %s", kind.Traits().Plural, templates.NamesOf(kind))); err != nil {
 			return err
 		}
 	}

@@ -132,7 +132,7 @@ func (c Copy) openSource(ctx context.Context, named []subject.Address) (*source,
 			}
 			found, skipped, err := r.All(ctx, kind)
 			for _, u := range skipped {
-				c.Progress.Warn(fmt.Sprintf("%s cannot be listed, so its %ss are not copied: %v", u.Where, kind, u.Err))
+				c.Progress.Warn(fmt.Sprintf("%s cannot be listed, so its %s are not copied: %v", u.Where, kind.Traits().Plural, u.Err))
 			}
 			return found, err
 		},
@@ -155,8 +155,14 @@ func (c Copy) openTarget(ctx context.Context, all selection) (*target, error) {
 	case c.To.IsBundle():
 		return c.openBundle(ctx, o)
 	case c.To.Kind == Mirror:
-		if err := c.leave(all, subject.Module, hint.New(c.To.String()+" is for providers: a mirror folder has no modules", "copy modules to a registry or a bundle")); err != nil {
-			return nil, err
+		for _, kind := range subject.Kinds {
+			if kind.Traits().Origins {
+				continue
+			}
+			many := kind.Traits().Plural
+			if err := c.leave(all, kind, hint.New(c.To.String()+" is for providers: a mirror folder has no "+many, "copy %s to a registry or a bundle", many)); err != nil {
+				return nil, err
+			}
 		}
 		return c.openMirror(o)
 	}
@@ -228,7 +234,7 @@ func (c Copy) openRegistry(ctx context.Context, all selection, o pusher.Options)
 		return nil, err
 	}
 	from := map[subject.Address]ociaddr.Repository{}
-	for _, s := range all[subject.Provider] {
+	for _, s := range all.list() {
 		from[s.Subject] = s.Repository
 	}
 	o.Destination = destinationOfCopies(r, from)

@@ -221,6 +221,12 @@ func (d *Document) Close() {
 	d.data, d.read, d.decoded = nil, 0, 0
 }
 
+// Object is a JSON object with the members of all its parts, which are JSON objects.
+type Object []any
+
+// MarshalJSON implements [json.Marshaler].
+func (o Object) MarshalJSON() ([]byte, error) { return Join(o...) }
+
 // Join encodes the parts, which are JSON objects, as one object with the members of all. It escapes nothing for HTML.
 func Join(parts ...any) ([]byte, error) {
 	out := []byte("{")
