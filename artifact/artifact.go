@@ -234,7 +234,7 @@ func isAny(err error, targets ...error) bool {
 // IsInvalid reports whether err means that this package refuses stored content. Such
 // content stays invalid, because the content of a digest never changes.
 func IsInvalid(err error) bool {
-	return isAny(err, ErrNotProvider, ErrNotModule, ErrAmbiguous, ErrTooLarge, ErrForeign) && !errors.Is(err, ErrMissing)
+	return isAny(err, append(wrongForms(), ErrAmbiguous, ErrTooLarge, ErrForeign)...) && !errors.Is(err, ErrMissing)
 }
 
 // IsContent reports whether err is about stored content: the content is invalid, or the
@@ -249,8 +249,6 @@ func IsContent(err error) bool {
 // [hint.Brief]. The result wraps the same sentinel errors as err, if they belong to this
 // package, to package trust or to the list also.
 func Brief(err error, also ...error) error {
-	return hint.Brief(err, append([]error{
-		ErrNotProvider, ErrNotModule, ErrMissing, ErrAmbiguous, ErrTooLarge, ErrForeign, ErrDamaged, ErrNothingToCheck,
-		trust.ErrUnsigned, trust.ErrSignature, trust.ErrChecksum, trust.ErrNotListed, provider.ErrNotZip,
-	}, also...)...)
+	return hint.Brief(err, append(append(wrongForms(), ErrMissing, ErrAmbiguous, ErrTooLarge, ErrForeign, ErrDamaged, ErrNothingToCheck,
+		trust.ErrUnsigned, trust.ErrSignature, trust.ErrChecksum, trust.ErrNotListed, provider.ErrNotZip), also...)...)
 }

@@ -54,6 +54,15 @@ var zipLayouts = map[subject.Kind]zipLayout{
 	}},
 }
 
+// wrongForms returns the errors about content that has not the form of its kind.
+func wrongForms() []error {
+	out := []error{ErrNotProvider}
+	for _, l := range zipLayouts {
+		out = append(out, l.wrong)
+	}
+	return out
+}
+
 // EncodeZip returns the manifest of a version that has one package, without a platform. It
 // returns an error if [ReadZip] would refuse the manifest.
 func EncodeZip(v Version) (Blob, error) {

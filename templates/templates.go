@@ -104,6 +104,15 @@ func KindOf(source string) subject.Kind {
 	return slices.MaxFunc(subject.Kinds, func(a, b subject.Kind) int { return used(a) - used(b) })
 }
 
+// Whole returns the template that has every part of an address. It begins with a folder for the kind, except for providers.
+func Whole(of subject.Kind) string {
+	whole := "${" + strings.Join(kinds[of].names, "}/${") + "}"
+	if of == subject.Provider {
+		return whole
+	}
+	return of.Traits().Plural + "/" + whole
+}
+
 // NamesOf returns the names that only templates of one kind can use, as in "${name} and ${system}".
 func NamesOf(of subject.Kind) string {
 	return "${" + strings.Join(kinds[of].names[2:], "} and ${") + "}"

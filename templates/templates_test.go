@@ -211,7 +211,7 @@ type policy struct {
 
 func (policy) Kind() subject.Kind                { return "policy" }
 func (p policy) Parts() [subject.MaxParts]string { return p.parts }
-func (p policy) String() string                  { return strings.Join(p.parts[:], "/") }
+func (p policy) String() string                  { return strings.TrimRight(strings.Join(p.parts[:], "/"), "/") }
 
 // TestAnotherKind shows that a row is all that templates need for another kind, and that every kind has one.
 func TestAnotherKind(t *testing.T) {
@@ -223,8 +223,12 @@ func TestAnotherKind(t *testing.T) {
 	}
 	kinds["policy"] = kind{
 		names: []string{"hostname", "namespace", "set", "rule"}, ordinary: []string{"a.example", "b", "c", "d"}, common: [][]string{hosts, {"b"}, {"c"}, {"d", "e"}},
-		address: func(p []string) (subject.Address, error) { return policy{parts: [subject.MaxParts]string(p)}, nil },
-		widen:   "write a policy block",
+		address: func(p []string) (subject.Address, error) {
+			var out policy
+			copy(out.parts[:], p)
+			return out, nil
+		},
+		widen: "write a policy block",
 	}
 	defer delete(kinds, "policy")
 	ofPolicies, err := New("policy", "ghcr.io/${hostname}/${namespace}/${set}/${rule}", subject.Selector{})

@@ -20,7 +20,6 @@ import (
 	"github.com/ocibridge/ocibridge/internal/clients/cliconfig"
 	"github.com/ocibridge/ocibridge/internal/registries/query"
 	"github.com/ocibridge/ocibridge/internal/registries/registry"
-	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
 	"github.com/ocibridge/ocibridge/templates"
@@ -195,8 +194,8 @@ func (f *copyFlags) copy(ctx context.Context, s settings, c *transfer.Copy, stdo
 	defer progress.Close()
 	c.Progress, c.Configured = progress, s.configured()
 	c.Open = func(at transfer.Location, of []subject.Address) (*registry.Repositories, error) {
-		if len(c.Queries) == 0 && at.Kind == transfer.Template && templates.KindOf(at.Name) == subject.Module {
-			of = subject.List(subject.Of[module.Address](of))
+		if kind := templates.KindOf(at.Name); len(c.Queries) == 0 && at.Kind == transfer.Template && kind != subject.Provider {
+			of = subject.ByKind(of, func(a subject.Address) subject.Address { return a })[kind]
 		}
 		return f.openAt(s, at, of, f.log.open(stderr))
 	}

@@ -169,7 +169,7 @@ func (f *registryFlags) register(cmd *cobra.Command) {
 // registerPlace adds the flags that name a place in a registry for one kind. template is the usage text of --template.
 func (f *registryFlags) registerPlace(cmd *cobra.Command, kind subject.Kind, template string) {
 	f.kind = kind
-	variable := templateVariables[kind]
+	variable := templateVariable(kind)
 	cmd.Flags().Var(&givenText{text: &f.template, help: fmt.Sprintf(emptyTemplateHelp, cmp.Or(variable, variablePrefix+"TEMPLATE")), variable: variable}, "template", template)
 	cmd.Flags().StringVar(&f.data, "data", "", "`folder` of the embedded registry (default "+defaultDataFolderText()+")")
 	cmd.MarkFlagDirname("data")
@@ -320,9 +320,15 @@ func variableValue(f *pflag.Flag) (value string, given bool) {
 // variablePrefix is the prefix of the environment variables that set flags.
 const variablePrefix = "OCIBRIDGE_"
 
-// templateVariables are the variables of --template in the commands about one kind. A template of providers, in
-// OCIBRIDGE_TEMPLATE, does not suit modules, and users have both at once.
-var templateVariables = map[subject.Kind]string{subject.Module: variablePrefix + "MODULE_TEMPLATE"}
+// templateVariable returns the variable of --template in the commands about one kind, such as OCIBRIDGE_MODULE_TEMPLATE.
+// Each kind has its own, because users have templates of all kinds at once. It is "" for providers: the variable then has
+// the name of the flag.
+func templateVariable(kind subject.Kind) string {
+	if kind == subject.Provider {
+		return ""
+	}
+	return variablePrefix + strings.ToUpper(string(kind)) + "_TEMPLATE"
+}
 
 // variableOf returns the name of the environment variable that sets a flag, or "" for --help and --version.
 func variableOf(f *pflag.Flag) string {

@@ -76,7 +76,7 @@ func (f *registryFlags) openFor(s settings, of []subject.Address, log *slog.Logg
 		case f.ignoresVariables && f.template != "":
 			continue // the user names a place for one kind
 		case !f.ignoresVariables && (len(named[kind]) > 0 || len(of) == 0 && len(o.Templates) > 0):
-			text = os.Getenv(templateVariables[kind])
+			text = os.Getenv(templateVariable(kind))
 		}
 		set, err := own.templatesOf(s, kind, text, named[kind])
 		if err != nil {

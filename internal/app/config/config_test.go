@@ -1094,6 +1094,11 @@ func TestExampleIsValid(t *testing.T) {
 	if len(c.Warnings) > 0 {
 		t.Errorf("the example causes warnings: %+v", c.Warnings)
 	}
+	for _, kind := range subject.Kinds {
+		if len(c.Templates().Of(kind)) == 0 {
+			t.Errorf("no template of the example is for %s", kind.Traits().Plural)
+		}
+	}
 	eachField(Schema(), func(in string, f Field) {
 		if f.IsBlock && !strings.HasPrefix(in, "provider_installation") && f.Name != "provider_installation" && !strings.Contains(text, f.Name+" ") {
 			t.Errorf("the example has no block %s", joinPath(in, f.Name))

@@ -19,7 +19,14 @@ const (
 )
 
 // Kinds has every kind, in the order in which people see them.
-var Kinds = []Kind{Provider, Module}
+var Kinds = kinds()
+
+func kinds() (out []Kind) {
+	for _, row := range table {
+		out = append(out, row.kind)
+	}
+	return out
+}
 
 // Traits are how the subjects of one kind differ from those of others.
 type Traits struct {
@@ -44,31 +51,36 @@ type Traits struct {
 	LeadingV bool
 }
 
-var traits = map[Kind]Traits{
-	Provider: {
+// table has the traits of every kind.
+var table = []struct {
+	kind Kind
+	Traits
+}{
+	{Provider, Traits{
 		Plural: "providers", List: "ocibridge list", Push: "ocibridge push '%s@>= 0'", Replace: "ocibridge push --force",
 		Page: "p", Packages: true, Origins: true,
-	},
-	Module: {
+	}},
+	{Module, Traits{
 		Plural: "modules", List: "ocibridge module list", Push: "ocibridge module push FOLDER --as %s@VERSION", Replace: "ocibridge module push --force",
 		Prefix: "module:", Page: "m", LeadingV: true,
-	},
+	}},
 }
 
 // Traits returns the traits of the kind. It panics for a kind without traits.
 func (k Kind) Traits() Traits {
-	t, ok := traits[k]
-	if !ok {
-		panic("subject: no traits of " + string(k))
+	for i := range table {
+		if table[i].kind == k {
+			return table[i].Traits
+		}
 	}
-	return t
+	panic("subject: no traits of " + string(k))
 }
 
 // TraitsOf returns the traits of an address's kind.
 func TraitsOf(a Address) Traits { return a.Kind().Traits() }
 
-// MaxParts is the number of parts of the longest addresses, those of modules.
-const MaxParts = 4
+// MaxParts is the maximum number of parts of an address. Those of modules, the longest today, have four.
+const MaxParts = 6
 
 // Address is the address of a subject. It is a provider.Address or a module.Address, so it is comparable.
 type Address interface {

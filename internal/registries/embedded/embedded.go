@@ -35,7 +35,6 @@ import (
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 	"github.com/ocibridge/ocibridge/internal/base/outgoing"
 	"github.com/ocibridge/ocibridge/internal/base/privatefolder"
-	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
@@ -45,9 +44,6 @@ const Host = ociaddr.Registry("embedded")
 // Template is the repository template of the embedded registry for providers, without the registry. In
 // the configuration of clients, the gateway's HOST:PORT precedes the template.
 const Template = "${hostname}/${namespace}/${type}"
-
-// Templates are the repository templates of the embedded registry for each kind, without the registry.
-var Templates = map[subject.Kind]string{subject.Provider: Template, subject.Module: "modules/${hostname}/${namespace}/${name}/${system}"}
 
 // maxCatalogEntries is the maximum number of repositories on one page of the catalog.
 const maxCatalogEntries = 1000

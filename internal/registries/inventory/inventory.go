@@ -269,7 +269,7 @@ func (s *Selection[A]) newest() (*Stored[A], provider.Version, error) {
 // List reports every version of the selection. It verifies nothing.
 func (s *Selection[A]) List(ctx context.Context) (*Report[A], error) {
 	kind := s.inventory.Kind
-	r := &Report[A]{Noun: kind.noun, failed: string(kind.noun) + "s and versions cannot be read", help: kind.listHelp}
+	r := &Report[A]{Noun: kind.noun, failed: kind.noun.Traits().Plural + " and versions cannot be read", help: kind.listHelp}
 	return r, s.read(ctx, r, kind.list)
 }
 

@@ -25,7 +25,7 @@ type Report[A Address] struct {
 // MarshalJSON implements [json.Marshaler].
 func (r Report[A]) MarshalJSON() ([]byte, error) {
 	type others Report[A]
-	return document.Join(map[string]any{string(r.Noun) + "s": r.Stored}, others(r))
+	return document.Join(map[string]any{r.Noun.Traits().Plural: r.Stored}, others(r))
 }
 
 // StoredReport is the part of a [Report] that is about one provider or module.

@@ -66,7 +66,7 @@ func Open(o Options) (*Repositories, error) {
 	}
 	r := &Repositories{}
 	for _, kind := range subject.Kinds {
-		t, err := templates.New(kind, string(embedded.Host)+"/"+embedded.Templates[kind], subject.Selector{})
+		t, err := templates.New(kind, string(embedded.Host)+"/"+templates.Whole(kind), subject.Selector{})
 		if err != nil {
 			return nil, err
 		}

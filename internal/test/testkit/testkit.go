@@ -51,6 +51,20 @@ func LeaveToAll(tb TB) {
 	}
 }
 
+// ToolsVariable is the environment variable with the programs that tests may use, see package clients. make always sets it.
+const ToolsVariable = "OCIBRIDGE_TOOLS"
+
+// RunsUnderMake reports whether make runs the tests, or everything runs.
+func RunsUnderMake() bool { return os.Getenv(ToolsVariable) != "" || RunsAll() }
+
+// LeaveToMake skips a test under a plain "go test ./...", which should end within three minutes.
+func LeaveToMake(tb TB) {
+	tb.Helper()
+	if !RunsUnderMake() {
+		tb.Skipf("left to make test: %s=%s runs it", PartVariable, AllParts)
+	}
+}
+
 // WithoutRace skips a test under the race detector, which can find nothing in it: the program under test is another process, or
 // the code under test runs in one goroutine. The second part runs the test.
 func WithoutRace(tb TB) {

@@ -18,7 +18,7 @@ import (
 //   - "required": a test whose tool is missing fails.
 //   - names, separated by commas: a test fails if one of these tools is missing. A test that needs another tool is
 //     skipped, even if that tool is there.
-const ToolsVariable = "OCIBRIDGE_TOOLS"
+const ToolsVariable = testkit.ToolsVariable
 
 // allRequired is the value of [ToolsVariable] under which no tool may be missing.
 const allRequired = "required"

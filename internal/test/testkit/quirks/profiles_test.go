@@ -67,6 +67,7 @@ type bench struct {
 }
 
 func newBench(t *testing.T, p quirks.Profile) *bench {
+	testkit.LeaveToMake(t)
 	p.PageSize = min(2, p.PageSize) // so that a few tags fill several pages
 	b := &bench{t: t, profile: p, registry: quirks.For(t, p.Settings), releases: map[string]*release.Release{}}
 	b.requests = recorder.New(b.registry)
