@@ -78,9 +78,9 @@ func decodeAnnouncement(desc ocispec.Descriptor, data []byte, a provider.Address
 	return &Announcement{Version: *found, ID: index.Annotations[annotationID], At: at, Done: index.Annotations[annotationDone] == "true"}, nil
 }
 
-// Placeholder returns a manifest whose only blob is [Config]. A push deletes one to find out whether the registry
-// allows deletions. It deletes a tag in two steps: it moves the tag to a placeholder with an ID, and then deletes
-// that placeholder by its digest.
+// Placeholder returns a manifest whose only blob is [Config]. To find out whether the registry allows deletions,
+// a push deletes a placeholder. To delete a tag, a push moves the tag to a placeholder with an ID, and then
+// deletes the placeholder by its digest.
 func Placeholder(id string) (Blob, error) {
 	var annotations map[string]string
 	if id != "" {

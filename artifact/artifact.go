@@ -80,7 +80,7 @@ type Package struct {
 	Filename string
 	Digest   digest.Digest // of the zip, always sha256
 	Size     int64         // of the zip, in bytes, or [UnknownSize]
-	// H1 is zero if it is not known. For a module, it is a claim of whoever pushed the module.
+	// H1 is zero if it is unknown. The H1 of a module is only what the pusher of the module claimed.
 	H1 provider.Hash
 	// Manifest describes the platform's image manifest.
 	Manifest ocispec.Descriptor
@@ -209,17 +209,17 @@ var (
 	// in the registry. An error that wraps ErrMissing also wraps ErrNotProvider or ErrNotModule.
 	// Unlike the other errors, it can be temporary.
 	ErrMissing = errors.New("the registry lacks content that it refers to")
-	// ErrAmbiguous means that there are two where only one is allowed, such as two packages
-	// for one platform.
+	// ErrAmbiguous means that the content has two of something that must be unique, such as
+	// two packages for one platform.
 	ErrAmbiguous = errors.New("ambiguous index or manifest")
 	// ErrTooLarge means that a manifest is larger than MaxManifestBytes, or that another
 	// document exceeds its limits.
 	ErrTooLarge = errors.New("manifest too large")
-	// ErrForeign means that the content names another provider, module or version, or wraps
-	// ErrOtherKind.
+	// ErrForeign means that the content names another provider, module or version.
+	// ErrOtherKind wraps it.
 	ErrForeign = errors.New("belongs to another provider or module")
 	// ErrOtherKind means that the content is a module in place of a provider, or the reverse. It
-	// wraps ErrForeign. The kind of the content completes its text.
+	// wraps ErrForeign. Errors that wrap it append the kind of the content.
 	ErrOtherKind = fmt.Errorf("%w: it is", ErrForeign)
 	// ErrDamaged means that the registry returned content that does not match its
 	// descriptor.
@@ -238,16 +238,16 @@ func IsInvalid(err error) bool {
 }
 
 // IsContent reports whether err is about stored content: the content is invalid, or the
-// registry lacks it or returns other bytes. IsContent is false for errors of the connection
-// to the registry, of its authentication and of its limits. A registry can be repaired, but
-// invalid content stays invalid: see [IsInvalid].
+// registry lacks it or returns other bytes. IsContent is false if the connection, the
+// authentication or a limit of the registry caused the error. Unlike IsContent,
+// [IsInvalid] is false for errors that a repair of the registry can fix.
 func IsContent(err error) bool {
 	return IsInvalid(err) || isAny(err, ErrMissing, ErrDamaged)
 }
 
 // Brief returns err with a message of bounded length, for callers that store the error: see
-// [hint.Brief]. The result wraps the same sentinel errors as err, if they belong to this
-// package, to package trust or to the list also.
+// [hint.Brief]. The result still wraps the sentinel errors of err that belong to this
+// package or to package trust, or that are listed in also.
 func Brief(err error, also ...error) error {
 	return hint.Brief(err, append(append(wrongForms(), ErrMissing, ErrAmbiguous, ErrTooLarge, ErrForeign, ErrDamaged, ErrNothingToCheck,
 		trust.ErrUnsigned, trust.ErrSignature, trust.ErrChecksum, trust.ErrNotListed, provider.ErrNotZip), also...)...)

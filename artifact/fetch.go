@@ -147,13 +147,13 @@ func unmarshalWithin(limits document.Limits, data []byte, out any, wrong error) 
 
 // Content is what [Rehash] finds in a package.
 type Content struct {
-	H1s     provider.H1s // none if clients could refuse the zip
+	H1s     provider.H1s // empty if clients could refuse the zip
 	Program error        // wraps [provider.ErrNoProgram] if no client can run the package
 }
 
 // Rehash downloads a package to a temporary file. It checks the file against the size and
-// the SHA-256 of p, and against the h1: hash if p has one. It returns what the
-// package contains, which is for a provider of the given type.
+// the SHA-256 of p, and against the h1: hash if p has one. It returns what the package
+// contains. typ is the type of the provider.
 //
 // ErrDamaged and ErrNotProvider mean that the package is bad. Other errors mean that the
 // registry, the connection or the temporary file failed.
@@ -184,7 +184,7 @@ func Rehash(ctx context.Context, store Fetcher, typ string, p Package) (Content,
 }
 
 // downloadZip downloads a zip to a temporary file, and then checks its size and digest. The caller must close the file,
-// which removes it. If the process is killed, nothing is left where files need no name.
+// which removes it. If the process is killed, the file remains only on systems where every file needs a name.
 func downloadZip(ctx context.Context, store Fetcher, desc ocispec.Descriptor) (*fill.Temp, error) {
 	if desc.Size > provider.MaxZipBytes {
 		return nil, fmt.Errorf("%w: the zip has %d bytes according to the manifest, and the maximum is %d", ErrDamaged, desc.Size, int64(provider.MaxZipBytes))

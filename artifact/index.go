@@ -168,7 +168,7 @@ func decodeEntry(entry ocispec.Descriptor) (Package, error) {
 	return p, nil
 }
 
-// annotate sets all of a package's fields that come from the annotations of ocibridge, or none.
+// annotate sets the fields of a package that come from the annotations of ocibridge. It sets either all or none.
 func annotate(p *Package, annotations map[string]string) {
 	d := digest.Digest(annotations[annotationDigest])
 	size, err := strconv.ParseInt(annotations[annotationSize], 10, 64)
@@ -237,8 +237,8 @@ func EncodePackage(p trust.Package) (Package, Blob, error) {
 
 // EncodeIndex returns the index of a version. The packages of the version can be in any
 // order. EncodeIndex returns an error if Read would refuse the index or ignore a part of
-// it. Reasons are that the version has no package, that it has two packages for one
-// platform, or that the platform, file name, digest or size of a package is invalid.
+// it. Read refuses, for example, a version without packages, two packages for one
+// platform, and a package with an invalid platform, file name, digest or size.
 func EncodeIndex(v Version) (Blob, error) { return encodeIndex(v, nil) }
 
 // encodeIndex is like [EncodeIndex], but with additional annotations on the index.

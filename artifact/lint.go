@@ -29,8 +29,8 @@ const (
 	// SeverityError means that some client cannot install the version, or that parts of the
 	// stored content contradict each other.
 	SeverityError Severity = "error"
-	// SeverityWarning means that all clients can install the version, but that something
-	// should be improved.
+	// SeverityWarning means that all clients can install the version, but something should
+	// be improved.
 	SeverityWarning Severity = "warning"
 )
 
@@ -153,7 +153,8 @@ func (l *linter) lintIndex(ctx context.Context, desc ocispec.Descriptor, data []
 	return l.lintEvidence(ctx)
 }
 
-// reportIgnored reports an index entry that every client ignores: an error if its platform has no other package.
+// reportIgnored reports an index entry that every client ignores. The finding is an error if no other entry has a
+// package for the platform.
 func (l *linter) reportIgnored(found *Version, f flaw) {
 	what := strings.TrimPrefix(f.err.Error(), errIgnored.Error()+": ")
 	severity := SeverityError
@@ -245,8 +246,8 @@ func (l *linter) sizeDiffers(where, stated string, size int64) {
 		"clients refuse content of another size: push the version again with ocibridge push --force")
 }
 
-// correctSize reports a finding, corrects manifest.Size and returns true if an index entry gives a manifest
-// another size than the registry does.
+// correctSize compares the size of a manifest in its index entry with the size in the registry. If they
+// differ, it reports a finding, corrects manifest.Size and returns true.
 func (l *linter) correctSize(ctx context.Context, where string, manifest *ocispec.Descriptor) bool {
 	desc, body, err := l.store.FetchReference(ctx, manifest.Digest.String())
 	if err != nil {
@@ -261,10 +262,10 @@ func (l *linter) correctSize(ctx context.Context, where string, manifest *ocispe
 	return true
 }
 
-// blobSize returns the size in bytes of a blob: what HEAD announces, or else GET, or else what it downloads, up to
-// one byte more than the size in the descriptor. Only GET decides whether the blob exists, because some registries
-// refuse HEAD, and because a proxy cache fetches a blob on the first GET. If it does not exist, the error is
-// errdef.ErrNotFound.
+// blobSize returns the size of a blob in bytes. It returns the size that HEAD announces, or else the size that GET
+// announces. If neither announces a size, it downloads the blob, and stops one byte after the size in the
+// descriptor. Only GET decides whether the blob exists, because some registries refuse HEAD, and because a proxy
+// cache fetches a blob on the first GET. If it does not exist, the error is errdef.ErrNotFound.
 func blobSize(ctx context.Context, blobs registry.BlobStore, desc ocispec.Descriptor) (int64, error) {
 	found, err := blobs.Resolve(ctx, desc.Digest.String())
 	var lost *url.Error
@@ -295,8 +296,8 @@ func OtherFilename(a provider.Address, v provider.Version, p Package) (Finding, 
 	}, !provider.SpellsPackage(p.Filename, a, v, p.Platform)
 }
 
-// compare reports where the index and the manifest describe a package differently. Clients with OpenTofu's
-// oci_mirror use the manifest. named reports whether that contains a file name.
+// compare reports where the index and the manifest describe a package differently. OpenTofu's oci_mirror
+// uses the manifest. named is true if the manifest contains a file name.
 func (l *linter) compare(p, inManifest Package, named bool) {
 	where := p.Platform.String()
 	differ := func(s Severity, what, annotated, actual string) {

@@ -91,7 +91,7 @@ func (v *Version) checkOwner(a subject.Address, ver provider.Version, where stri
 	return nil
 }
 
-// TypeOf returns the media type and the artifact type of what the tag of a version names.
+// TypeOf returns the media type and the artifact type of the manifest or index under the tag of a version.
 func TypeOf(kind subject.Kind) (mediaType, artifactType string) {
 	if l, ok := zipLayouts[kind]; ok {
 		return ocispec.MediaTypeImageManifest, l.artifactType

@@ -48,7 +48,8 @@ type State struct {
 	// yet. The list is sorted, and contains each digest once.
 	Replaced []Replaced
 	// Summary describes the versions. It is empty if the stored summary is invalid. An
-	// encoded state contains at most 10,000 versions and 1.5 MiB of it, the newest versions.
+	// encoded state contains only the newest versions of the summary: at most 10,000, and at
+	// most 1.5 MiB.
 	Summary Summary
 }
 
@@ -67,8 +68,8 @@ type Replaced struct {
 // Merge merges another state into s. Seen then contains the earlier of both times for each
 // version, and Replaced contains the manifests of both states. If there are more than
 // maxReplaced manifests, Merge drops some of them, beginning with older states. The dropped
-// manifests stay in the registry. If both states describe a version, Summary has the
-// description of the other state.
+// manifests stay in the registry. If both states describe a version, Summary gets the
+// description in other.
 func (s *State) Merge(other State) {
 	s.Cooldown = s.Cooldown || other.Cooldown
 	if s.Seen == nil {
@@ -182,7 +183,7 @@ func decodeState(data []byte, a provider.Address) (*State, error) {
 		return nil, err
 	}
 	s.Provider = a
-	// A writer replaces an invalid summary. Therefore it is no error.
+	// An invalid summary is no error, because the next writer replaces it.
 	s.Summary, _ = decodeSummary(annotations[annotationVersions])
 	return s, nil
 }
@@ -223,8 +224,8 @@ func (d stateDocument) state() (*State, error) {
 		out.Seen[v] = at
 	}
 	for i, r := range d.Replaced {
-		// A registry deletes manifests and blobs with different requests. Therefore the media
-		// type must be that of a manifest.
+		// A registry deletes manifests and blobs with different requests. Therefore r must
+		// have the media type of a manifest.
 		if !IsManifest(r.MediaType) {
 			return nil, fmt.Errorf("%w: a replaced manifest has the media type %.80q", ErrNotProvider, r.MediaType)
 		}

@@ -29,8 +29,8 @@ const (
 	maxSummaryBytes = 3 << 19
 )
 
-// summaryLimits limits the JSON of a summary. A version whose description no other version has
-// takes 22 values, if it has 15 platforms and one protocol.
+// summaryLimits limits the JSON of a summary. A version with 15 platforms and one protocol
+// takes at most 22 values, and fewer if it shares its description with other versions.
 var summaryLimits = document.Limits{Bytes: maxSummaryBytes, Values: 200_000, Elements: maxSummarized}
 
 // Summary describes versions in a repository, so that a reader can list them without their
@@ -174,8 +174,8 @@ func (g *summaryGroup) check() error {
 }
 
 // ReadSummary returns the summary of a provider's repository, and the descriptor of the
-// state's manifest. The descriptor is valid with any error but an error of the store. The
-// errors are those of [ReadState]. The summary is empty if the state contains none.
+// state's manifest. The descriptor is also valid after an error, unless the store failed.
+// The errors are those of [ReadState]. The summary is empty if the state contains none.
 func ReadSummary(ctx context.Context, store ReferenceFetcher, a provider.Address) (Summary, ocispec.Descriptor, error) {
 	desc, data, err := fetchTag(ctx, store, string(ociaddr.StateTag))
 	if err != nil {

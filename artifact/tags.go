@@ -90,11 +90,11 @@ type tagList struct {
 	last  string // the last tag of the latest page that contained tags
 	pages int
 	read  int
-	cause error // why ListTags requested the latest page by last; nil if it followed a link
+	cause error // the error that made ListTags request the latest page by last; nil if it followed a link
 }
 
-// page adds one page to the list. It returns an error if the list becomes too long, or if a page that was
-// requested by last contains a tag of an earlier page.
+// page adds one page to the list. It returns an error if the list becomes too long, or if ListTags
+// requested the page by last and the page contains a tag of an earlier page.
 func (l *tagList) page(page []string) error {
 	if l.cause != nil && slices.ContainsFunc(page, func(t string) bool { return l.seen[t] }) {
 		return l.cause // the registry ignores the start that was requested

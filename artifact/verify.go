@@ -151,7 +151,7 @@ func Vouched(sums *trust.Checksums, packages []Package) (vouched []Package, refu
 	return vouched, refused
 }
 
-// vouch returns the file name under which the checksums list the digest of the package for its platform.
+// vouch returns the file name under which the checksums list a package for p's platform with p's digest.
 func vouch(sums *trust.Checksums, p Package) (string, error) {
 	name, sum, listed := sums.Package(p.Platform)
 	want := digest.NewDigestFromBytes(digest.SHA256, sum[:])
@@ -169,7 +169,7 @@ func vouch(sums *trust.Checksums, p Package) (string, error) {
 }
 
 // otherName returns a name without version and platform under which the checksums list a package's digest,
-// preferably its own file name. It returns "" if there is none.
+// preferably the package's own file name. It returns "" if there is no such name.
 func otherName(sums *trust.Checksums, p Package) string {
 	for _, name := range append([]string{p.Filename}, sums.Files()...) {
 		sum, listed := sums.Sum(name)
@@ -180,8 +180,8 @@ func otherName(sums *trust.Checksums, p Package) string {
 	return ""
 }
 
-// isOtherName reports whether a name says nothing about version and platform, or only differs in the case of the
-// type.
+// isOtherName reports whether a name says nothing about version and platform, or differs from the published name
+// only in the letter case of the type.
 func isOtherName(name string, a provider.Address, v provider.Version, p provider.Platform) bool {
 	return !provider.SpellsPackage(name, a, v, p) && !provider.NamesAnother(name, a, v, p)
 }
@@ -222,7 +222,7 @@ func (v *Version) RecordedStanding(recorded trust.Verdict, a provider.Address, v
 	return recorded
 }
 
-// Signed reports whether the evidence contains everything with which a client can verify
+// Signed reports whether the evidence contains everything that a client needs to verify
 // the publisher's signature.
 func (e *Evidence) Signed() bool {
 	return e.Record.Verdict == trust.Signed && e.SHA256SUMS != nil && e.Signature != nil && e.SigningKeys != nil
@@ -326,8 +326,8 @@ func FindSignedIn(ctx context.Context, store ListedFetcher, a provider.Address) 
 	})
 }
 
-// KnownVerdict is like [ReadVerdict]. If the registry has lost the evidence of an index that does not state the verdict,
-// the hint of its error says how to repair the version.
+// KnownVerdict is like [ReadVerdict], but with another hint. If the index does not state the verdict and the registry
+// has lost the evidence, the hint says how to repair the version.
 func KnownVerdict(ctx context.Context, store Fetcher, v provider.Version, found *Version) (trust.Verdict, error) {
 	verdict, err := ReadVerdict(ctx, store, found)
 	if err == nil {

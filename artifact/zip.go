@@ -38,15 +38,15 @@ var ErrNotModule = errors.New("not a module package")
 // maxRevision is the maximum length in bytes of the source commit of a module.
 const maxRevision = 128
 
-// zipLayout is how a version of one kind is stored that has one zip and no platforms.
+// zipLayout describes how versions of one kind are stored. Such a version has one zip and no platforms.
 type zipLayout struct {
 	artifactType string
-	annotation   string // has the path of the address
+	annotation   string // the key of the annotation with the path of the address
 	wrong        error  // wrapped by errors about content of another form
 	parse        func(path string) (subject.Address, error)
 }
 
-// zipLayouts has the layout of each kind whose versions have no packages for platforms.
+// zipLayouts contains the layout of each kind whose versions have no platforms.
 var zipLayouts = map[subject.Kind]zipLayout{
 	subject.Module: {TypeModule, annotationModule, ErrNotModule, func(path string) (subject.Address, error) {
 		parts := append(strings.SplitN(path, "/", 4), "", "", "", "")

@@ -82,9 +82,9 @@ func (w *push) signedEvidence(ctx context.Context, desc *ocispec.Descriptor) (*o
 	return &described, nil
 }
 
-// announces reports whether the push has to announce itself before it writes: while it pushes only some platforms,
-// others might push other ones. If the registry cannot remove announcements, a push announces itself only if
-// several jobs are likely to push one platform each ([origin.Release.ByPublisher]).
+// announces reports whether the push has to announce itself before it writes. Only a push of some platforms has
+// to, because concurrent pushes might add other platforms. If the registry cannot remove announcements, a push
+// announces itself only if several jobs are likely to push one platform each ([origin.Release.ByPublisher]).
 func (w *push) announces(ctx context.Context) (bool, error) {
 	offers := func(p provider.Platform) bool {
 		return slices.ContainsFunc(w.release.Packages, func(pkg origin.Package) bool { return pkg.Platform == p })
@@ -142,7 +142,8 @@ func (w *push) tagAnnouncement(ctx context.Context, done bool) error {
 	return nil
 }
 
-// mustRenew reports whether other pushes will soon treat this push as crashed, or its announcement is gone.
+// mustRenew reports whether the push's announcement is gone, or will soon be so old that other pushes treat this push
+// as crashed.
 func (w *push) mustRenew(others otherPushes) bool {
 	return w.own != nil && (!others.ownListed || w.o.Now().Sub(w.own.writtenAt) > repo.RenewAge)
 }
@@ -176,8 +177,8 @@ func (w *push) finish(ctx context.Context, others otherPushes, index *artifact.V
 	}
 }
 
-// clean removes those announcements of other pushes that the index contains, unless one of them is open. The
-// caller must read the index after the announcements.
+// clean removes the announcements of other pushes that the index contains. It removes none while any
+// announcement is open. The caller must read the index after the announcements.
 func (w *push) clean(ctx context.Context, others otherPushes, index *artifact.Version, readAt time.Time) {
 	if !others.open {
 		w.removeAll(ctx, others, readAt, func(a repo.Announced) bool { return a.In(index) })
@@ -199,7 +200,7 @@ func (w *push) remove(ctx context.Context, a repo.Announced) bool {
 	return err == nil
 }
 
-// noteDelete remembers that manifests cannot be deleted if err, the error of a delete, says so.
+// noteDelete gets the error of a deletion. If err means that manifests cannot be deleted, noteDelete remembers this.
 func (w *push) noteDelete(err error) {
 	if err != nil && !repo.IsNotFound(err) && repo.CannotDelete(err) {
 		w.removable.Store(w.Dest.Repository, false)
@@ -215,7 +216,7 @@ func (w *push) withdraw(ctx context.Context) bool {
 	return true
 }
 
-// isFresh reports whether the push may write or delete on the basis of what it read at readAt.
+// isFresh reports whether the data that the push read at readAt is recent enough to write or delete something.
 func (w *push) isFresh(readAt time.Time) bool { return w.o.Now().Sub(readAt) <= repo.MaxReadAge }
 
 // canRemove finds out whether the registry can remove announcements: it removes one that an earlier push has left
@@ -244,9 +245,9 @@ func (w *push) canRemove(ctx context.Context) (bool, error) {
 	return can, nil
 }
 
-// removeLeftover removes the announcements of a version that no push needs any more. tried reports whether there
-// were any, and can whether the registry allowed it. If a tag rule forbids one removal, it forbids all: each push
-// would then leave an announcement behind.
+// removeLeftover looks for a version with announcements that no push needs any more, and removes these
+// announcements. tried reports whether there were any. can reports whether the registry allowed the removal.
+// If a tag rule forbids one removal, it forbids all: each push would then leave an announcement behind.
 func (w *push) removeLeftover(ctx context.Context) (tried, can bool, err error) {
 	c := &repo.Cleaner{Provider: w.release.Provider(), Store: w.Dest.Store, Clock: w.clock, Now: w.o.Now, Recent: w.recent}
 	tags, err := c.Recent.List(ctx, w.Dest.Store, w.o.Now)

@@ -30,7 +30,7 @@ const (
 	maxCarriedNesting = 3
 )
 
-// carrier copies what is verified only by digest: the manifests and blobs of one version.
+// carrier copies the manifests and blobs of one version. It verifies them only by digest.
 type carrier struct {
 	target  // the destination
 	from    Stored
@@ -94,8 +94,8 @@ type manifestParts struct {
 	Subject   *ocispec.Descriptor  `json:"subject"`
 }
 
-// hasSubject reports whether a manifest has a subject. A registry attaches it to that subject, whoever has pushed
-// the subject.
+// hasSubject reports whether a manifest has a subject. A registry attaches such a manifest to its subject, no
+// matter who pushed the subject.
 func hasSubject(data []byte) (bool, error) {
 	var m manifestParts
 	err := artifact.Unmarshal(data, &m)
@@ -146,7 +146,7 @@ func (c *carrier) storePartsAt(ctx context.Context, desc ocispec.Descriptor, dat
 	return nil
 }
 
-// storeManifest stores a part that is itself a manifest without a subject, and its parts.
+// storeManifest stores a part that is itself a manifest, after its parts. It refuses a manifest with a subject.
 func (c *carrier) storeManifest(ctx context.Context, desc ocispec.Descriptor, depth int) error {
 	data, err := c.fetch(ctx, desc)
 	if err != nil {
@@ -174,7 +174,8 @@ func (c *carrier) fetch(ctx context.Context, desc ocispec.Descriptor) ([]byte, e
 	return data, err
 }
 
-// storeBlob stores a blob. It uploads a temporary file, once the digest is right.
+// storeBlob stores a blob. It copies the blob to a temporary file, and uploads the file after its digest was
+// verified.
 func (c *carrier) storeBlob(ctx context.Context, desc ocispec.Descriptor) error {
 	temp, err := fill.NewTemp("", "ocibridge-*.blob")
 	if err != nil {
@@ -245,9 +246,9 @@ func (c *carrier) sourceError(err error) error {
 	return err
 }
 
-// supersedes reports whether a manifest has the same subject as another one, and all of its layers. cosign stores
-// such a manifest when it adds a signature, and moves the tag to it. The annotations of layers count, because they
-// contain the signatures.
+// supersedes reports whether a manifest has the same subject as another manifest, and all layers of the other
+// manifest. cosign stores such a manifest when it adds a signature, and moves the tag to it. The annotations of
+// layers count, because they contain the signatures.
 func supersedes(data, other []byte) bool {
 	var a, b manifestParts
 	if artifact.Unmarshal(data, &a) != nil || artifact.Unmarshal(other, &b) != nil || len(b.Layers) == 0 || !sameDigest(a.Subject, b.Subject) {

@@ -54,12 +54,12 @@ func (w *push) cannotCarry(err error) bool {
 	return repo.IsUnusable(err) || errors.Is(err, repo.ErrTooMuchAttached) || w.IsRefusal(err)
 }
 
-// Copy copies the wanted platforms of a version from another repository, or all of the version if want is empty or
-// it has no platforms. It verifies the version of a provider in the same way as [Pusher.Push] does. The errors for
-// a module are those of [Pusher.PushZip].
+// Copy copies the wanted platforms of a version from another repository, or the whole version if want is empty or
+// the version has no platforms. It verifies the version of a provider in the same way as [Pusher.Push] does. The
+// errors for a module are those of [Pusher.PushZip].
 //
-// Copy stores a manifest byte for byte if everything that the manifest says was verified. A version that is copied
-// whole into a repository without it therefore keeps the digest of its index, whatever tool created the index.
+// Copy stores a manifest byte for byte if everything that the manifest says was verified. If the destination lacks
+// the version and Copy copies all of it, the index therefore keeps its digest, whatever tool created the index.
 // Copy then copies the referrers of these manifests, which it does not verify. It copies no tags of referrers
 // except those of cosign, which contain the digest of the subject.
 func (p *Pusher) Copy(ctx context.Context, from Stored, v provider.Version, want []provider.Platform) (*Result, error) {
@@ -112,8 +112,9 @@ func (p *Pusher) beginCopy(ctx context.Context, from Stored, v provider.Version,
 	return w, nil
 }
 
-// platformManifest chooses the manifest to store for a package, and returns both. It stores the original's
-// manifest with its other parts if that agrees with the verified package. Otherwise, it returns its arguments.
+// platformManifest returns a package with the manifest to store for it. If the original's manifest agrees with
+// the package, platformManifest stores that manifest with its parts, and returns it. Otherwise, it returns its
+// arguments.
 func (w *push) platformManifest(ctx context.Context, p artifact.Package, encoded artifact.Blob) (artifact.Package, artifact.Blob, error) {
 	if w.original == nil {
 		return p, encoded, nil
@@ -155,8 +156,8 @@ func (w *push) platformManifest(ctx context.Context, p artifact.Package, encoded
 	return p, manifest, nil
 }
 
-// omittable returns a package that may be left out, or nil if the package has to be read, also because the
-// checksums do not give the digest that the source's index gives.
+// omittable returns a package that may be left out, or nil if the package has to be read. It has to be
+// read, for example, if the checksums do not give the same digest as the source's index.
 func (a *asked) omittable(pkg origin.Package) *artifact.Package {
 	if a.original == nil {
 		return nil
@@ -223,7 +224,7 @@ func (w *push) storeOriginal(ctx context.Context, packages []artifact.Package) (
 	return err == nil, err
 }
 
-// isOriginal reports whether the tag names the original's index, to which the next version adds nothing.
+// isOriginal reports whether the tag already names the original's index, and next has the same packages and evidence.
 func (a *asked) isOriginal(stored, next *artifact.Version) bool {
 	return a.original != nil && a.original.index != nil && stored.Index.Digest == a.original.index.Descriptor.Digest && sameContent(stored, next)
 }
@@ -278,7 +279,7 @@ func (s Stored) readZip(ctx context.Context, v provider.Version) (*artifact.Vers
 		data, err = artifact.FetchManifest(ctx, s.Store, found.Index)
 	}
 	if err == nil {
-		// A registry would attach the copy to that other manifest.
+		// A manifest with a subject is refused: a registry would attach the copy to that subject.
 		var attached bool
 		if attached, err = hasSubject(data); err == nil && attached {
 			err = fmt.Errorf("%w: it refers to another manifest", artifact.ErrNotModule)

@@ -139,14 +139,15 @@ func (s situation) addEvidence(d *decision, replaced bool) *conflict {
 }
 
 // mayRefresh reports whether the release's evidence may replace stored evidence of the same grade. It may not if
-// another push has stored that since this push began: two pushes would replace each other's evidence forever.
+// another push stored that evidence after this push began. Otherwise, two pushes would replace each other's
+// evidence forever.
 func (s situation) mayRefresh() bool {
 	return s.refresh && s.releaseEvidence.descriptor != nil && s.storedEvidence.descriptor != nil && !s.storedEvidence.is(s.releaseEvidence) &&
 		s.before != nil && s.before.Evidence != nil && s.before.Evidence.Digest == s.storedEvidence.descriptor.Digest
 }
 
 // addAnnounced adds the announced packages for platforms that the version lacks. The release's checksums must list
-// a package with its digest. Only unsigned checksums may omit it.
+// each of these packages with the same digest. Only unsigned checksums may lack a package.
 func (s situation) addAnnounced(d *decision) {
 	for _, p := range s.announced {
 		sum, ok := listed(s.sums, p)
@@ -157,8 +158,8 @@ func (s situation) addAnnounced(d *decision) {
 	}
 }
 
-// addFitting adds a package of another push, unless the version has one for its platform, its file name belongs to
-// another version or platform, or the evidence contradicts it.
+// addFitting adds a package of another push. It does nothing if the version has a package for the platform, if the
+// file name belongs to another version or platform, or if the evidence contradicts the package.
 func (s situation) addFitting(v *artifact.Version, p artifact.Package, evidence proof) {
 	if repo.Find(v.Packages, p.Platform) == nil && !provider.Misnamed(p.Filename, s.sums.Version(), p.Platform) && evidence.contradicts(p) == nil {
 		v.Packages = append(v.Packages, p)
@@ -191,9 +192,9 @@ func (p proof) candidate(packages []artifact.Package) candidate {
 	return candidate{p.grade, p.descriptor != nil && p.contradicts(packages...) == nil}
 }
 
-// contradicts returns the conflict with the first package that the evidence does not list, or nil. Of a package
-// without a known digest, it checks only the name. Evidence without a SHA256SUMS contradicts nothing, and
-// unreadable evidence every package.
+// contradicts returns the conflict with the first package that the evidence does not list, or nil. If the
+// digest of a package is unknown, it checks only the name. Evidence without a SHA256SUMS contradicts no
+// package. Unreadable evidence contradicts every package.
 func (p proof) contradicts(packages ...artifact.Package) *conflict {
 	for _, pkg := range packages {
 		c := &conflict{platform: pkg.Platform, found: pkg.Digest, ofRelease: p.own}
@@ -219,7 +220,8 @@ func (p proof) contradicts(packages ...artifact.Package) *conflict {
 }
 
 // listed returns the digest that checksums give for a package under the standard file name for its platform or
-// under its own. A file name of another version or platform does not count: it ties the bytes to that one.
+// under the package's own file name. A file name of another version or platform does not count, because such a
+// package belongs to that version or platform.
 func listed(sums *trust.Checksums, p artifact.Package) (digest.Digest, bool) {
 	sum, ok := sums.SumFor(p.Platform, p.Filename)
 	return digest.NewDigestFromBytes(digest.SHA256, sum[:]), ok

@@ -16,8 +16,8 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// offersEvidence reports whether a version whose packages are in place gets the release's evidence: it has none,
-// or the caller wants the evidence refreshed or repaired.
+// offersEvidence reports whether the push offers the release's evidence to a version whose packages are in
+// place. It does if the version has no evidence, or if the caller wants the evidence refreshed or repaired.
 func (w *push) offersEvidence() bool {
 	switch {
 	case w.withoutEvidence():
@@ -130,7 +130,7 @@ func (r *Result) warnRefused(refused []artifact.Refusal) {
 	}
 }
 
-// verifyStored verifies evidence of an earlier push, which may be unsigned unless the policy pins keys.
+// verifyStored verifies evidence of an earlier push. The evidence may be unsigned, unless the policy pins keys.
 func (w *push) verifyStored(ctx context.Context, after *artifact.Version) (*artifact.Verified, error) {
 	e, err := w.readEvidence(ctx, *after.Evidence)
 	if err != nil {
@@ -158,9 +158,9 @@ func (w *push) sendEvidence(ctx context.Context) (*ocispec.Descriptor, error) {
 	return &w.evidence.Descriptor, nil
 }
 
-// CheckDowngrade returns an error that wraps [trust.ErrUnsigned] if checksums were accepted only because OpenTofu
-// accepts them, too, although a signed version of the provider is stored. Any other error means that the registry
-// has failed.
+// CheckDowngrade returns an error that wraps [trust.ErrUnsigned] in one case: a signed version of the provider is
+// stored, and the checksums were accepted only because OpenTofu accepts them, too. Any other error means that the
+// registry has failed.
 func (p *Pusher) CheckDowngrade(ctx context.Context, sums *trust.Checksums) error {
 	if !sums.AsClients() {
 		return nil
@@ -189,10 +189,10 @@ func (p *Pusher) checkDowngrade(ctx context.Context, dest repo.Destination, sums
 	return nil
 }
 
-// unsignedLasts is how long checkDowngrade relies on its last search: long enough for a sync of many versions.
+// unsignedLasts is how long CheckDowngrade relies on its last search. It is long enough for a sync of many versions.
 const unsignedLasts = time.Minute
 
-// knownUnsigned reports whether no version in the repository was signed a short time ago.
+// knownUnsigned reports whether a recent search found no signed version in the repository.
 func (p *Pusher) knownUnsigned(dest repo.Destination) bool {
 	at, ok := p.unsigned.Load(dest.Repository)
 	return ok && p.o.Now().Sub(at.(time.Time)) < unsignedLasts

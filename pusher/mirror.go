@@ -130,8 +130,8 @@ func (m *mirrorPush) result(before int, packages []PackageResult) *Result {
 	return out
 }
 
-// each returns the results of do for the packages that the folder lacks, several concurrently. It
-// only verifies the packages that the folder has.
+// each returns the results for all packages of the release. It calls do for the packages that the
+// folder lacks, several concurrently. It only verifies the packages that the folder has.
 func (m *mirrorPush) each(ctx context.Context, do func(context.Context, origin.Package) (PackageResult, error)) ([]PackageResult, error) {
 	out := make([]PackageResult, len(m.release.Packages))
 	g, ctx := errgroup.WithContext(ctx)
@@ -233,7 +233,7 @@ func (m *mirrorPush) conflict(what string) error {
 		"what is there was left as it is; find out which of them is right, and remove the wrong one")
 }
 
-// addEntry adds a package to the version's JSON, unless that has an entry for it.
+// addEntry adds a package to the version's JSON, unless the JSON already has an entry for the package.
 func (m *mirrorPush) addEntry(pkg origin.Package, p trust.Package) error {
 	hashes := []string{provider.ZipHash(p.Sum()).String()}
 	if !p.H1().IsZero() {
@@ -280,7 +280,8 @@ func (m *mirrorPush) readFile(name string) ([]byte, error) {
 	return document.ReadAll(f, mirrorLimits.Bytes)
 }
 
-// writeJSON replaces NAME.json of the provider. A folder that has the content already may be read-only.
+// writeJSON replaces NAME.json of the provider. It writes nothing if the file already has this content, because the
+// folder may be read-only.
 func (m *mirrorPush) writeJSON(name string, content any) error {
 	data, err := json.MarshalIndent(content, "", "  ")
 	if err != nil {

@@ -22,7 +22,7 @@ type Action string
 // The actions of a plan.
 const (
 	ActionPush   Action = "push"   // the version is missing
-	ActionAdd    Action = "add"    // platforms of the version, or in a push the evidence, are missing
+	ActionAdd    Action = "add"    // the version lacks platforms or, in a push, evidence
 	ActionRepair Action = "repair" // the version is stored, and its evidence is missing or refused
 	ActionKeep   Action = "keep"   // the version is in place
 	ActionWait   Action = "wait"   // the version is too young
@@ -43,8 +43,8 @@ type Step struct {
 	Size int64 `json:"size"`
 	// Until is when the wait ends; zero unless Action is ActionWait.
 	Until time.Time `json:"until,omitzero"`
-	// FirstSync is set if the version does not wait because this is the first sync of the
-	// provider with a cooldown.
+	// FirstSync is set if the version need not wait, because this is the provider's first
+	// sync with a cooldown.
 	FirstSync bool `json:"first_sync,omitempty"`
 }
 
@@ -54,9 +54,9 @@ type PushPlan struct {
 	Warnings []string
 }
 
-// PlanPush returns what [Pusher.Push] would probably do, and its warnings. It writes nothing, and fails where Push
-// would fail before it sends anything. It reads only packages in folders, and those that only their bytes
-// identify. So it does not know which index entries a forced push would correct.
+// PlanPush returns what [Pusher.Push] would probably do, and its warnings. It writes nothing. It fails if Push
+// would fail before it sends anything. It reads only packages in folders, and packages whose digest is unknown
+// until they are read. It therefore does not know which index entries a forced push would correct.
 func (p *Pusher) PlanPush(ctx context.Context, r *origin.Release) (*PushPlan, error) {
 	w, err := p.begin(ctx, r)
 	if err != nil {
@@ -164,12 +164,12 @@ func (w *push) step(after *artifact.Version, status Status) Step {
 	return step
 }
 
-// actions are the actions of pushes by their status. Pushes with another status replace something.
+// actions maps the status of a push to its action. Pushes with any other status replace something.
 var actions = map[Status]Action{Pushed: ActionPush, Completed: ActionAdd, Unchanged: ActionKeep}
 
 // PlanCopy returns the result that [Pusher.Copy] would probably have, without the referrers and the digest of a
-// new index. It writes nothing, and reads no package. Sent says whether the bytes of a package would be sent,
-// although a registry might mount some of them.
+// new index. It writes nothing, and reads no package. In the result, Sent is true for each package that is not
+// left out and whose bytes the destination lacks, although the registry might mount it.
 func (p *Pusher) PlanCopy(ctx context.Context, from Stored, v provider.Version, want []provider.Platform) (*Result, error) {
 	if !subject.TraitsOf(from.Subject).Packages {
 		return p.planCopyZip(ctx, from, v)

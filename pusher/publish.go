@@ -34,8 +34,8 @@ func (w *push) publish(ctx context.Context, sent []artifact.Package) (*artifact.
 	return after, status, err
 }
 
-// offerEvidence stores the release's evidence, once per push, or everything that the original's index names if the
-// index is copied byte for byte. It stores none if there is none, or if the registry refuses it.
+// offerEvidence stores the release's evidence, once per push. If the original's index is copied byte for byte, it
+// stores everything that this index names. It stores no evidence if there is none, or if the registry refuses it.
 func (w *push) offerEvidence(ctx context.Context) error {
 	if w.offered {
 		return nil
@@ -64,8 +64,9 @@ func (w *push) prepare(ctx context.Context) error {
 	return w.announce(ctx)
 }
 
-// prepareToSend calls prepare if the push will probably write the version. If the push has
-// sent no packages, it writes only if the registry takes evidence that it offers.
+// prepareToSend calls prepare if the push will probably write the version. If the version
+// exists and the push has sent no packages, it writes only if the registry accepts new
+// evidence.
 func (w *push) prepareToSend(ctx context.Context, nothingSent bool) error {
 	if w.before != nil && nothingSent {
 		if !w.offersEvidence() {
@@ -292,7 +293,7 @@ func (w *push) sendVersion(ctx context.Context, stored, next *artifact.Version) 
 	return w.sendIndex(ctx, stored, next)
 }
 
-// sendIndex stores a version's index by digest, and then under the tag, which names stored.
+// sendIndex stores a version's index by digest, and then under the tag. The tag still names the index of stored.
 func (w *push) sendIndex(ctx context.Context, stored, v *artifact.Version) error {
 	index, err := artifact.EncodeIndex(*v)
 	if err != nil {
@@ -304,7 +305,7 @@ func (w *push) sendIndex(ctx context.Context, stored, v *artifact.Version) error
 	return w.moveTag(ctx, stored, index, *v)
 }
 
-// moveTag makes the version's tag, which names stored, name the index of v.
+// moveTag moves the version's tag from the index of stored to the index of v.
 func (w *push) moveTag(ctx context.Context, stored *artifact.Version, index artifact.Blob, v artifact.Version) error {
 	var before digest.Digest
 	if stored != nil {

@@ -191,7 +191,7 @@ func (p *Pusher) accept(ctx context.Context, r *origin.Release) (*trust.Checksum
 	return sums, nil
 }
 
-// orOthers adds to an error about one package of a release how to push the others.
+// orOthers adds a hint to an error about one package of a release: how to push the other packages.
 func orOthers(err error, r *origin.Release) error {
 	about := errors.Is(err, ErrMisnamed) || errors.Is(err, trust.ErrChecksum) || errors.Is(err, trust.ErrNotListed)
 	if !about || len(r.Packages) < 2 {
@@ -204,9 +204,9 @@ func orOthers(err error, r *origin.Release) error {
 	return hint.Replace(err, "%s", help)
 }
 
-// checkName refuses a package whose file name belongs to another version or platform: only the name, which the
-// signature covers, ties the bytes to them. It also refuses a package if the checksums list other bytes under the
-// published name.
+// checkName refuses a package whose file name belongs to another version or platform. Only this name, which the
+// signature covers, says to which version and platform the bytes belong. It also refuses a package if the
+// checksums list other bytes under the published name.
 func checkName(r *origin.Release, sums *trust.Checksums, pkg origin.Package) error {
 	published, want, lists := sums.Package(pkg.Platform)
 	sum, listed := sums.Sum(pkg.Filename)
@@ -222,7 +222,7 @@ func checkName(r *origin.Release, sums *trust.Checksums, pkg origin.Package) err
 		"the origin offers one package as another; nothing was stored. Tell the operator of the origin")
 }
 
-// inspect reads the version that the tag names. Without one, it checks whose repository this is.
+// inspect reads the version that the tag names. If there is none, it checks whose repository this is.
 func (w *push) inspect(ctx context.Context) (err error) {
 	if w.before, err = w.current(ctx); err != nil || w.before != nil {
 		return err
@@ -234,9 +234,9 @@ func (w *push) inspect(ctx context.Context) (err error) {
 	return w.CheckOwner(ctx, w.tag, w.release.Provider(), tags, w.warn)
 }
 
-// missing returns the packages that have to be read, because they are not stored, their digest is unknown until
-// then, or the push is forced. It fails on a conflict between known digests, or if a local file does not match its
-// checksum.
+// missing returns the packages that have to be read: those that are not stored, those whose digest is unknown
+// until they are read, and all packages if the push is forced. It fails on a conflict between known digests, or if
+// a local file does not match its checksum.
 func (w *push) missing(ctx context.Context) ([]origin.Package, error) {
 	var out []origin.Package
 	for _, pkg := range w.release.Packages {
@@ -255,8 +255,8 @@ func (w *push) missing(ctx context.Context) ([]origin.Package, error) {
 	return out, nil
 }
 
-// checkLocal verifies the local file of a package that the stored version has. Another package is verified when it
-// is sent.
+// checkLocal verifies the local file of a package that the stored version has. A package that is not stored is
+// verified when it is sent.
 func (w *push) checkLocal(ctx context.Context, pkg origin.Package, d digest.Digest) error {
 	if there := w.present(pkg.Platform); !pkg.Local || there == nil || there.Digest != d || w.o.Force {
 		return nil

@@ -43,7 +43,7 @@ const DefaultJobs = 4
 
 // Options configure a [Pusher].
 type Options struct {
-	// Destination returns the repository of a provider or a module. [Pusher.PushModule] does not call it.
+	// Destination returns the repository of a provider or a module. [Pusher.PushZip] does not call it.
 	Destination func(context.Context, subject.Address) (repo.Destination, error)
 	// Policy returns the policy for a provider's releases. Nil: each release must be signed.
 	Policy func(provider.Address) trust.Policy
@@ -59,7 +59,7 @@ type Options struct {
 	// Omits returns the packages of a source's version that [Pusher.Copy] may leave out, because they
 	// are elsewhere. Copy stores their manifests, but neither reads nor verifies them. Nil: none.
 	Omits func(ctx context.Context, a provider.Address, v provider.Version, found *artifact.Version) ([]artifact.Package, error)
-	// RetryPause is the pause before the first retry. Each further one is twice as long. 0: 0.5 s.
+	// RetryPause is the pause before the first retry. Each further pause is twice as long. 0: 0.5 s.
 	RetryPause time.Duration
 	// StallTimeout is the time after which an upload fails if the registry neither accepts a byte nor
 	// responds. 0: five minutes.
@@ -81,7 +81,7 @@ type Pusher struct {
 	chunked     sync.Map // ociaddr.Registry -> true: the registry rejects requests with a whole package
 	unmountable sync.Map // mountKey -> true: the registry has refused to mount between these repositories
 	attached    sync.Map // ociaddr.Repository -> func: returns the tags that attachedTags has listed
-	unsigned    sync.Map // ociaddr.Repository -> time.Time: when no stored version was signed
+	unsigned    sync.Map // ociaddr.Repository -> time.Time: when a search last found no signed version
 
 	session *repo.Session
 }
@@ -124,8 +124,8 @@ var (
 	// ErrMisnamed means that the file name of a package belongs to another version or platform, or
 	// that the checksums list other bytes under its published name.
 	ErrMisnamed = errors.New("another package")
-	// ErrTruncated means that the origin sent fewer bytes than it announced, and ErrTooLong that it
-	// sent more, or more than a package may have.
+	// ErrTruncated means that the origin sent fewer bytes than it announced. ErrTooLong means that
+	// it sent more bytes than it announced, or more than a package may have.
 	ErrTruncated = errors.New("truncated")
 	ErrTooLong   = errors.New("too long")
 )

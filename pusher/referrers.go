@@ -39,8 +39,8 @@ type referrersCopy struct {
 	undescribed atomic.Int64 // entries that describe no manifest
 }
 
-// copyReferrers copies the referrers of the given manifests, and their own referrers. total is the number that the
-// destination has afterwards, and sent the number of those that were sent.
+// copyReferrers copies the referrers of the given manifests, and their own referrers. total is the number of
+// referrers that the destination then has. sent is the number of referrers that this copy sent.
 func (c *carrier) copyReferrers(ctx context.Context, of []ocispec.Descriptor, warn func(format string, args ...any)) (total, sent int, err error) {
 	r := &referrersCopy{carrier: c, warn: warn, seen: map[digest.Digest]bool{}}
 	for _, desc := range of {
@@ -141,7 +141,7 @@ func (c *referrersCopy) list(ctx context.Context, subjects []repo.Subject) ([][]
 }
 
 // listOf returns the referrers of a manifest in a store. It counts the entries, and skips those that describe no
-// manifest. The error is that of [repo.ListReferrers].
+// manifest. It returns the same errors as [repo.ListReferrers].
 func (c *referrersCopy) listOf(ctx context.Context, store repo.Reader, s ocispec.Descriptor, listed, undescribed *atomic.Int64) ([]ocispec.Descriptor, error) {
 	var out []ocispec.Descriptor
 	add := func(page []ocispec.Descriptor) error {
@@ -203,7 +203,8 @@ func (c *referrersCopy) copyList(ctx context.Context, s repo.Subject, list []oci
 	return nil
 }
 
-// enqueue counts a referrer that the destination has, and queues it for the next round: it has referrers, too.
+// enqueue counts a referrer that the destination has. It queues the referrer for the next round, because it may have
+// referrers, too.
 func (c *referrersCopy) enqueue(s repo.Subject, desc ocispec.Descriptor) error {
 	c.total++
 	switch {
@@ -254,7 +255,7 @@ func (c *referrersCopy) copyReferrer(ctx context.Context, s repo.Subject, desc o
 	return c.isCopied(desc, err)
 }
 
-// read returns a manifest of the source, and its subject, or nil.
+// read reads a manifest of the source. of is its subject, or nil if it has none.
 func (c *referrersCopy) read(ctx context.Context, desc ocispec.Descriptor) (data []byte, of *ocispec.Descriptor, err error) {
 	if _, err := c.admit(desc); err != nil {
 		return nil, nil, err
@@ -267,8 +268,8 @@ func (c *referrersCopy) read(ctx context.Context, desc ocispec.Descriptor) (data
 	return data, m.Subject, err
 }
 
-// isCopied reports whether a manifest was copied, with the error err. It warns if err concerns only this manifest,
-// and returns any other error.
+// isCopied gets the result of a copy, err, and reports whether the manifest was copied. It warns if err concerns
+// only this manifest, and returns any other error.
 func (c *referrersCopy) isCopied(desc ocispec.Descriptor, err error) (bool, error) {
 	switch {
 	case err == nil:

@@ -24,7 +24,8 @@ import (
 type Stage string
 
 // The stages of a package. StageFetch and StageSend overlap if the package is sent while it is read.
-// A negative number of bytes takes back an upload that failed. The last event has another stage.
+// A negative number of bytes takes back an upload that failed. The last event of a package has one
+// of the other stages.
 const (
 	StageFetch   Stage = "fetch"   // the package is downloaded from its origin and hashed
 	StageSend    Stage = "send"    // the package is sent to the registry
@@ -51,7 +52,7 @@ type Status string
 const (
 	// Pushed means that the version did not exist.
 	Pushed Status = "pushed"
-	// Completed means that the push added platforms or missing evidence, or a copy referrers.
+	// Completed means that the push added platforms or missing evidence, or that a copy added referrers.
 	Completed Status = "completed"
 	// Replaced means that a forced push replaced stored packages.
 	Replaced Status = "replaced"
@@ -78,7 +79,7 @@ type Result struct {
 	Standing
 	Packages []PackageResult `json:"packages,omitzero"` // exactly one for a module
 	// Referrers is the number of the source's referrers, at any depth, that the destination of a copy
-	// has. ReferrersSent is the number of those that were sent.
+	// has. ReferrersSent is the number of referrers that the copy sent.
 	Referrers     int `json:"referrers,omitempty"`
 	ReferrersSent int `json:"referrers_sent,omitempty"`
 	// Lost lists the platforms that a copy left out, see [origin.Release.Lost].
@@ -139,8 +140,8 @@ func (r *Result) warn(format string, args ...any) {
 	r.Warnings = append(r.Warnings, fmt.Sprintf(format, args...))
 }
 
-// warnPlatforms warns of each package that no client requests, because of its platform, and of those that
-// SHA256SUMS lists and the release lacks.
+// warnPlatforms warns of each package whose platform no client requests. It also warns of such packages
+// that SHA256SUMS lists and the release lacks.
 func (r *Result) warnPlatforms(release *origin.Release, sums *trust.Checksums) {
 	pushed := map[string]bool{}
 	for _, pkg := range release.Packages {
@@ -155,8 +156,8 @@ func (r *Result) warnPlatforms(release *origin.Release, sums *trust.Checksums) {
 	}
 }
 
-// isOfNoClient reports whether a file is named as a package of the version, in any spelling, for a platform that no
-// client can request.
+// isOfNoClient reports whether a file is named like a package of the version for a platform that no client can
+// request. The name can have any spelling.
 func isOfNoClient(name string, a provider.Address, v provider.Version) bool {
 	if p, ok := provider.NamedPlatform(name, a, v); ok {
 		return !p.IsOfClients()
@@ -173,8 +174,8 @@ func isOfNoClient(name string, a provider.Address, v provider.Version) bool {
 
 const platformNames = "clients use Go's names for platforms, such as linux_amd64, linux_arm, darwin_amd64 and darwin_arm64"
 
-// warnSigner warns if the key or the signature of a release is not valid at the moment, and warns the publisher if
-// older clients do not read them.
+// warnSigner warns if the key or the signature of a release is not valid at the moment, and also warns the
+// publisher if older clients do not read them.
 func (r *Result) warnSigner(signer trust.Signer, byPublisher bool) {
 	if why := signer.WhyExpired(); why != "" {
 		r.warn("%s", why)
@@ -249,8 +250,8 @@ func (w *push) packageResult(p *artifact.Package) PackageResult {
 	return r
 }
 
-// statusOf returns the status of a push that changed the version from before, which is nil if it did not exist.
-// Changed index entries of the same packages and evidence count only in a forced push.
+// statusOf returns the status of a push that changed the version from before to after. before is nil if the
+// version did not exist. If only index entries changed, the status is Unchanged unless the push is forced.
 func statusOf(before, after *artifact.Version, force bool) Status {
 	switch {
 	case before == nil:
@@ -301,8 +302,8 @@ func changesH1(before, after artifact.Package) bool {
 	return before.Digest == after.Digest && before.H1 != after.H1
 }
 
-// repairsEntry reports whether two index entries of the same package differ in more than the h1: hash, which also
-// changes the manifest's digest.
+// repairsEntry reports whether two index entries of the same package differ in more than the h1: hash. If the
+// hashes differ, different manifest digests do not count, because the manifest contains the hash.
 func repairsEntry(before, after artifact.Package) bool {
 	sameManifest := before.Manifest.Digest == after.Manifest.Digest
 	return before.Digest == after.Digest && (before.Size != after.Size || before.Filename != after.Filename || before.UnusedAnnotations != after.UnusedAnnotations ||

@@ -24,15 +24,15 @@ import (
 )
 
 // Stored is a repository of a provider or a module from which versions are copied. It offers each version of a
-// provider as a release whose claims come from the stored evidence. A push verifies it like one from the
-// publisher.
+// provider as a release whose claims come from the stored evidence. A push verifies such a release like one
+// from the publisher.
 type Stored struct {
 	Subject    subject.Address
 	Repository ociaddr.Repository
 	Store      repo.Reader
 }
 
-// Versions lists the versions, oldest first: none if the repository does not exist.
+// Versions lists the versions, oldest first. It lists none if the repository does not exist.
 func (s Stored) Versions(ctx context.Context) ([]provider.Version, error) {
 	tags, err := artifact.ListAnyTags(ctx, s.Store)
 	if err != nil {
@@ -41,13 +41,13 @@ func (s Stored) Versions(ctx context.Context) ([]provider.Version, error) {
 	return slices.SortedFunc(maps.Keys(ociaddr.TagsOf(s.Subject, tags)), provider.Version.Compare), nil
 }
 
-// provider returns the provider. The subject must be one.
+// provider returns the subject, which must be a provider.
 func (s Stored) provider() provider.Address { return s.Subject.(provider.Address) }
 
 // Release returns a version with the wanted platforms, or with all if want is empty. The error wraps
 // [origin.ErrVersionNotFound] or [origin.ErrPlatformNotFound] if they are not stored, and is a *[RegistryError] if
-// the registry failed. The release is as trustworthy as the signature of the SHA256SUMS in the evidence. Without
-// one, it only has unsigned hashes.
+// the registry failed. The release is as trustworthy as the signature of the SHA256SUMS in the evidence. Without a
+// signature, the release only has unsigned hashes.
 func (s Stored) Release(ctx context.Context, v provider.Version, want []provider.Platform) (*origin.Release, error) {
 	r, _, err := s.release(ctx, v, want)
 	return r, err
@@ -174,9 +174,9 @@ func (s Stored) claim(ctx context.Context, r *origin.Release, found *artifact.Ve
 	return nil
 }
 
-// signedNames returns the names under which the claims' checksum document lists packages, by platform, even if
-// that is another name. It returns nil if there are no signing keys, or if the document cannot be parsed: the push
-// then fails with the reason. The push also verifies the signature.
+// signedNames maps platforms to the names under which the claims' checksum document lists their packages. These
+// need not be the published names. It returns nil if there are no signing keys. It also returns nil if the
+// document cannot be parsed, because the push then fails with the reason. The push also verifies the signature.
 func signedNames(ctx context.Context, c trust.Claims, packages []artifact.Package) map[provider.Platform]string {
 	if c.SHA256SUMS == nil || len(c.Keys) == 0 {
 		return nil
@@ -199,9 +199,9 @@ func signedNames(ctx context.Context, c trust.Claims, packages []artifact.Packag
 	return out
 }
 
-// offer returns a package of the release. If the claims have signing keys, it gets the name in names, or the
-// standard one: the file name in the stored annotation could be that of another provider's package, which is also
-// validly signed.
+// offer returns a package of the release. If the claims have signing keys, the package gets its name in names, or
+// else the standard name. The file name in the stored annotation is not used then: it could name another
+// provider's package, which is also validly signed.
 func (s Stored) offer(r *origin.Release, p artifact.Package, names map[provider.Platform]string) origin.Package {
 	standard := provider.PackageFilename(s.provider(), r.Version(), p.Platform)
 	name := p.Filename

@@ -24,7 +24,7 @@ import (
 
 const (
 	// chunkBytes is the size in bytes of the chunks that a push sends once the registry has rejected
-	// a whole package. It is below all known limits of proxies that some package could meet.
+	// a whole package. It is below all limits of known proxies that a package could exceed.
 	chunkBytes = 16 << 20
 	// cancelTimeout is the timeout of the request that cancels an upload.
 	cancelTimeout = 5 * time.Second
@@ -147,8 +147,8 @@ func (w *target) mountOrBegin(ctx context.Context, in *remote.Repository, layer 
 	if err == nil || from == "" || ctx.Err() != nil {
 		return session, mounted, err
 	}
-	// The login cannot read any package of the other repository: the robot of a project in Harbor has no
-	// rights in other projects.
+	// The login cannot read any package of the other repository. In Harbor, for example, the robot of a
+	// project has no rights in other projects.
 	if refused := repo.HTTPStatus(err); refused == http.StatusUnauthorized || refused == http.StatusForbidden {
 		w.unmountable.Store(mountKey{w.Dest.Repository, from}, true)
 	}
@@ -173,7 +173,8 @@ func (p *Pusher) addLocation(d digest.Digest, r ociaddr.Repository) {
 }
 
 // mountSource returns the name of another repository of the registry that has a package, or else the
-// destination's sibling. It returns "" if the registry has refused to mount from them, or there are none.
+// destination's sibling. It skips a repository from which the registry has refused to mount. It returns
+// "" if no repository is left.
 func (w *target) mountSource(d digest.Digest) string {
 	known, _ := w.locations.Load(location{w.Dest.Repository.Registry, d})
 	name, _ := known.(string)

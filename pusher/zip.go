@@ -18,7 +18,7 @@ import (
 	"github.com/ocibridge/ocibridge/pusher/repo"
 )
 
-// zipPush is the push of one version, which has one zip and no platforms, to one repository.
+// zipPush pushes one version, such as a module's, to one repository. The version has one zip and no platforms.
 type zipPush struct {
 	target
 	want     *artifact.Version
@@ -33,9 +33,9 @@ type zipPush struct {
 // PushZip stores the zip, the config and the manifest of a module's version, and writes the tag last. If it fails,
 // the tag is as it was before.
 //
-// The push is unchanged if the stored version has the same h1: hash or the same zip. Its tag may then begin with a
-// v. Other content is an [ErrConflict], unless [Options.Force] is set. [repo.ErrOccupied] means that the
-// repository belongs to another module, or has something other than modules.
+// Unless [Options.Force] is set, the push writes nothing if the stored version has the same h1: hash or the same
+// zip, and returns [ErrConflict] if it has other content. The tag of the stored version may begin with a v.
+// [repo.ErrOccupied] means that the repository belongs to another module, or has something other than modules.
 func (p *Pusher) PushZip(ctx context.Context, dest repo.Destination, want *artifact.Version, open func() io.ReadCloser) (*Result, error) {
 	w, err := p.newZipPush(dest, want, open)
 	if err != nil {
@@ -290,7 +290,7 @@ func (w *zipPush) event(stage Stage, n int) {
 	w.o.OnEvent(Event{Subject: w.want.Owner, Version: w.want.Version, Stage: stage, Bytes: n, Total: w.want.Zip().Size})
 }
 
-// result describes a successful push. It describes the stored version, or else the pushed one.
+// result describes a successful push. It describes w.stored, or the pushed version if w.stored is nil.
 func (w *zipPush) result(status Status, stage Stage) *Result {
 	v, tag := w.want, w.tag
 	if w.stored != nil {

@@ -35,7 +35,7 @@ func (p *planner) pruneStep(ctx context.Context, v provider.Version) (*Step, err
 }
 
 // checkPrune refuses to prune more versions than the limit. It also refuses to prune the
-// last version of a provider, unless [SyncOptions.PruneLimit] is set.
+// last version of a provider, unless [Options.PruneLimit] is set.
 func (s *Syncer) checkPrune(plan *Plan, steps []Step) error {
 	limit := s.o.PruneLimit
 	if limit == 0 {
@@ -116,7 +116,7 @@ type pruner struct {
 	tiedTags map[ociaddr.Tag]bool // tags that the registry removes only together with their manifest
 	clock    *outgoing.Clock      // the registry's clock
 	recent   repo.RecentTags
-	explicit map[provider.Version]bool // versions that a user named; referrers do not keep their replaced indexes
+	explicit map[provider.Version]bool // versions that a user named; their replaced indexes are deleted even if they have referrers
 	gone     map[provider.Version]bool // versions whose tags were removed, or will be deleted together with their index
 	swept    []*artifact.Version       // versions whose indexes were deleted
 }
@@ -203,7 +203,7 @@ func (p *pruner) untagVersion(ctx context.Context, step Step) (*untagged, error)
 	return u, nil
 }
 
-// removeAnnouncements removes those announcements of a version for which which returns true. It
+// removeAnnouncements removes the announcements of a version that the function which selects. It
 // also removes announcement tags that name no valid announcement. If one of the announcements is
 // open, it removes nothing, and the error wraps errBeingPushed.
 func (p *pruner) removeAnnouncements(ctx context.Context, v provider.Version, which func(repo.Announced) bool) error {

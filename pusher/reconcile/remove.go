@@ -35,9 +35,9 @@ type Removal struct {
 	Version    provider.Version   `json:"version"`
 	Repository ociaddr.Repository `json:"repository"`
 	Tags       []ociaddr.Tag      `json:"tags,omitempty"` // of a module's version, with and without a leading v
-	// Digest is the digest of the index that the version's tag names. It is "" if an earlier
-	// removal was interrupted after it had removed the tag. For a module, it is the digest of the
-	// manifest that clients get, and another tag of the version can name another manifest.
+	// Digest is the digest of the index that the version's tag names. It is "" if an interrupted
+	// removal has already removed the tag. For a module, it is the digest of the manifest that
+	// clients get. The version's other tag can name another manifest.
 	Digest    digest.Digest       `json:"digest,omitempty"`
 	Platforms []provider.Platform `json:"platforms,omitzero"`      // of a provider
 	Left      []provider.Platform `json:"platforms_left,omitzero"` // the platforms that a provider's version keeps
@@ -223,8 +223,8 @@ func (r *Remover) planVersion(ctx context.Context, state *repositoryState, repla
 	return out, nil
 }
 
-// keepOthers restricts the removal of a version to the requested platforms. A platform that only
-// an index without a tag has is left over from an interrupted removal.
+// keepOthers restricts the removal of a version to the requested platforms. If a platform is
+// only in an index without a tag, it is left over from an interrupted removal.
 func (r *Removal) keepOthers(q RemoveRequest) error {
 	stored := r.Platforms
 	for _, v := range r.noted {

@@ -84,7 +84,7 @@ func (a *removalRun) run(ctx context.Context) error {
 		}
 		gone = append(gone, indexes...)
 		if err == nil && !a.tiedTags[repo.TagOf(removal.Version)] {
-			err = a.removeReferrers(ctx, a.withReferrers, removal.Referrers) // while another removal would still find them
+			err = a.removeReferrers(ctx, a.withReferrers, removal.Referrers) // now, so that another removal still finds them if this one is interrupted
 		}
 		if ctx.Err() != nil {
 			break
@@ -130,7 +130,7 @@ func (a *removalRun) note(ctx context.Context) {
 }
 
 // removeTag removes the tag of a version or, for a removal of platforms, moves the tag to an
-// index without the platforms. It returns the indexes that have no tag then.
+// index without the platforms. It returns the indexes that then have no tag.
 func (a *removalRun) removeTag(ctx context.Context, removal *Removal) (gone []untagged, err error) {
 	step := Step{Step: pusher.Step{Provider: a.state.provider, Version: removal.Version, Platforms: removal.Platforms, Size: removal.Size}}
 	switch {
@@ -161,8 +161,8 @@ func (a *removalRun) removeTag(ctx context.Context, removal *Removal) (gone []un
 	return gone, nil
 }
 
-// removePlatforms removes platforms from a version, unless an earlier removal was interrupted
-// after it had done so.
+// removePlatforms removes platforms from a version, unless an earlier, interrupted removal
+// has already removed them.
 func (a *removalRun) removePlatforms(ctx context.Context, removal *Removal) error {
 	if len(without(removal.Platforms, removal.found.Platforms())) < len(removal.Platforms) {
 		if err := a.reduce(ctx, removal); err != nil {

@@ -119,9 +119,9 @@ func (s *referrerSearch) search(ctx context.Context, of repo.Subject) error {
 	return nil
 }
 
-// removeReferrers deletes the referrers of a removed version, and the lists of them under
-// fallback tags, if that is wanted. It deletes referrers of referrers first. It keeps a referrer that another tag
-// names.
+// removeReferrers does nothing unless wanted is set. It deletes the referrers of a removed version, and the lists
+// of these referrers under fallback tags. It deletes referrers of referrers first. It keeps a referrer that
+// another tag names.
 func (p *pruner) removeReferrers(ctx context.Context, wanted bool, referrers []Referrer) error {
 	if !wanted || len(referrers) == 0 {
 		return nil

@@ -110,8 +110,8 @@ func readZip(ctx context.Context, dest repo.Destination, q RemoveRequest, tag oc
 	return found, nil
 }
 
-// unreachedZips returns the total size in bytes of the zips that are not in reached. It adds them
-// to reached.
+// unreachedZips returns the total size in bytes of the zips that are not in reached, and adds
+// these zips to reached.
 func unreachedZips(zips []*artifact.Version, reached map[digest.Digest]bool) (size int64) {
 	for _, m := range zips {
 		if !reached[m.Zip().Digest] {
@@ -137,7 +137,7 @@ func (r *Remover) applyZip(ctx context.Context, removal *Removal, out *RemoveOut
 		return err
 	}
 	defer unlock()
-	// 1. Remove the tags. The one that clients get is the last, because without it they would get what the other tag names.
+	// 1. Remove the tags. The tag that clients use comes last: once it is gone, they would use the other tag.
 	for _, tag := range slices.Backward(removal.Tags) {
 		if err := p.untagZip(ctx, removal, tag); err != nil {
 			return err

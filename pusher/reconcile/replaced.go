@@ -61,7 +61,8 @@ func (p *pruner) deleteReplaced(ctx context.Context) error {
 	}
 	deleteState := !p.state.cooldown
 	named, err := p.named(ctx, func(t ociaddr.Tag) bool {
-		// An index contains its version, so the tag of a version that lost no index names none of the lost ones.
+		// Skip the tags of versions that have no noted index. An index contains its version, so such a tag cannot name a
+		// noted index.
 		v, isVersion := t.Version()
 		deleteState = deleteState && !isVersion
 		return len(lost) == 0 || isVersion && !lost[v]

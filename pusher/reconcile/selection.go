@@ -11,9 +11,9 @@ import (
 	"github.com/ocibridge/ocibridge/pusher/repo"
 )
 
-// selected returns those of the versions that the want selects, newest first. If there are none, it returns an error
-// unless the constraint says so. The mistake in a constraint would otherwise go unnoticed, and a prune would remove the
-// versions that the user wanted.
+// selected returns the versions in vs that the want selects, newest first. If there are none, it returns an error,
+// unless the constraint excludes all versions on purpose. A mistake in a constraint would otherwise go unnoticed, and a
+// prune would remove the versions that the user wanted.
 func (w *Want) selected(vs []provider.Version) ([]provider.Version, error) {
 	var out []provider.Version
 	for _, v := range vs {
@@ -66,7 +66,7 @@ func (w *Want) counts(o plannedVersion) bool {
 	return o.err != nil || o.step != nil && w.hasAny(o.step.Platforms)
 }
 
-// noPlatform returns the error for a want of which no version has a package for the wanted platforms.
+// noPlatform returns the error for a want if none of its versions has a package for the wanted platforms.
 func (p *planner) noPlatform(ctx context.Context, newest provider.Version) error {
 	has, err := p.want.Source.Platforms(ctx, p.want.Provider, p.listing, newest)
 	if err != nil {

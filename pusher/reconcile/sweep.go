@@ -165,8 +165,8 @@ func (p *pruner) restore(ctx context.Context, deleted []artifact.Blob) error {
 	return err
 }
 
-// deleteProbe deletes the probe by which a push finds out whether it may delete manifests. The push leaves it behind if its
-// login may not delete manifests.
+// deleteProbe deletes the probe that a push leaves behind if its login may not delete manifests. The push stored the probe
+// to find that out.
 func (p *pruner) deleteProbe(ctx context.Context) error {
 	probe, err := artifact.Placeholder("")
 	if err != nil {

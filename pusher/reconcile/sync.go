@@ -72,8 +72,9 @@ type Options struct {
 	// version that the gateway refuses. The error wraps [ErrNotServed] if the gateway refuses
 	// the version. Any other error comes from the store. Nil: a gateway serves everything.
 	Served func(ctx context.Context, store artifact.Fetcher, a provider.Address, v provider.Version, found *artifact.Version) (*artifact.Version, error)
-	// OnPlanned is called when a version is planned and, with the zero version, when a
-	// provider is. Several goroutines call it concurrently. Nil: it is not called.
+	// OnPlanned is called when the plan of a version is ready. It is called with the zero
+	// version when the plan of a provider is ready. Several goroutines call it
+	// concurrently. Nil: it is not called.
 	OnPlanned func(provider.Address, provider.Version)
 }
 
@@ -228,7 +229,7 @@ func (s *Syncer) Apply(ctx context.Context, plan *Plan, done func(*pusher.Result
 	return out, s.prune(ctx, plan, out)
 }
 
-// markKept marks the versions that are in place, see [Destination.Mark].
+// markKept marks the versions that are in place, see [repo.Destination].
 func (p *Plan) markKept(out *Outcome) {
 	for _, step := range p.Steps {
 		i := slices.IndexFunc(p.states, func(s *repositoryState) bool { return s.provider == step.Provider })

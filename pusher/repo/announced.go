@@ -32,12 +32,13 @@ import (
 // when it finds an open announcement of another push. An announcement is deleted by its
 // digest, so a newer announcement under the same tag stays.
 const (
-	// crashAge is the age at which a push counts as crashed if its announcement is not done.
+	// crashAge is the age of an announcement at which its push counts as crashed, unless the announcement is marked as
+	// done.
 	crashAge = time.Hour
-	// RenewAge is the age at which a push renews its own announcement.
+	// RenewAge is the age of an announcement at which its push renews it.
 	RenewAge = crashAge / 2
-	// MaxReadAge is the maximum age of the data on whose basis a push writes or deletes. A
-	// push reads older data again.
+	// MaxReadAge is the maximum age of the data that a push relies on when it writes or
+	// deletes. A push reads older data again.
 	MaxReadAge = time.Minute
 	// maxAnnouncements is the maximum number of announcement tags of one version.
 	maxAnnouncements = 200

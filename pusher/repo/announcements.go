@@ -142,9 +142,9 @@ func (r *RecentTags) isFresh(now time.Time) bool {
 	return !r.at.IsZero() && now.Sub(r.at) <= MaxReadAge
 }
 
-// Clean removes the announcements of a version that the index contains, and the old ones that would add nothing to
-// it. Without an index, it removes all old ones. It removes nothing if one of them is open. It returns the number
-// of announcements that it removed.
+// Clean removes the announcements of a version that the index already contains, and old announcements that would
+// add nothing to the index. If the version has no index, it removes all old announcements. It removes nothing if
+// any announcement of the version is open. It returns the number of announcements that it removed.
 func (c *Cleaner) Clean(ctx context.Context, v provider.Version) (removed int, err error) {
 	tags, err := c.Recent.List(ctx, c.Store, c.Now)
 	if err != nil {

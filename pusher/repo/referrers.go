@@ -27,8 +27,8 @@ type ReferrerLister interface {
 // refuses the referrers API, it reads the list under the fallback tag itself, because oras-go reads that tag only
 // if the API returns 404. If there is no such list, the error wraps ErrListRefused and the refusal.
 //
-// It leaves out the manifests that the subject itself names. Some tools, such as "cosign copy" of cosign 3, give
-// an index the fallback tag as its own name. It is then read as the list of its own referrers.
+// ListReferrers leaves out the manifests that the subject itself names. Some tools, such as "cosign copy" of
+// cosign 3, give an index its own fallback tag. The index is then read as the list of its own referrers.
 func ListReferrers(ctx context.Context, store Reader, s ocispec.Descriptor, add func([]ocispec.Descriptor) error) error {
 	var named map[digest.Digest]bool
 	return listAll(ctx, store, s, func(page []ocispec.Descriptor) (err error) {
@@ -41,8 +41,8 @@ func ListReferrers(ctx context.Context, store Reader, s ocispec.Descriptor, add 
 	})
 }
 
-// namedBy returns the digests of the manifests that an index names: none, but not nil, if it is no index or is
-// gone.
+// namedBy returns the digests of the manifests that an index names. If s is no index or is gone, the map is
+// empty, and not nil.
 func namedBy(ctx context.Context, store Reader, s ocispec.Descriptor) (map[digest.Digest]bool, error) {
 	out := map[digest.Digest]bool{}
 	if s.MediaType != ocispec.MediaTypeImageIndex {

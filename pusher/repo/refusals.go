@@ -42,9 +42,9 @@ func mayBeTagRule(err error) bool {
 }
 
 // IsHeld reports whether err means that the registry refuses to change or delete this tag or manifest, but perhaps
-// not others: a rule about the tag, or another manifest that names this one. It knows the statuses for such
-// refusals, and the messages "configured as immutable" (Harbor), "cannot be overwritten because the tag is
-// immutable" (Amazon ECR) and "locked" (Azure).
+// not others. The reason is a rule about the tag, or another manifest that names this one. IsHeld knows the
+// statuses for such refusals, and the messages "configured as immutable" (Harbor), "cannot be overwritten because
+// the tag is immutable" (Amazon ECR) and "locked" (Azure).
 func IsHeld(err error) bool {
 	switch HTTPStatus(err) {
 	case http.StatusConflict, http.StatusPreconditionFailed:
@@ -58,8 +58,8 @@ func IsHeld(err error) bool {
 
 var ruleWords = regexp.MustCompile(`(?i)immutab|overwrit|already exists|locked|protected|cannot be (moved|changed|updated|modified)|tag[ _]already`)
 
-// CannotDelete reports whether err means that this login, or any, cannot delete manifests, and not only that the
-// registry is unavailable.
+// CannotDelete reports whether err means that this login cannot delete manifests, or that no login can. It is
+// false if the registry is only unavailable.
 func CannotDelete(err error) bool {
 	code := HTTPStatus(err)
 	return errors.Is(err, errdef.ErrUnsupported) || errors.Is(err, auth.ErrBasicCredentialNotFound) || code >= 400 && code < 500 && code != http.StatusTooManyRequests
@@ -71,8 +71,8 @@ func refusesReferrers(err error) bool {
 	return RefusesContent(err) || errors.Is(err, errdef.ErrUnsupported) || HTTPStatus(err) == http.StatusUnauthorized || errors.Is(err, auth.ErrBasicCredentialNotFound)
 }
 
-// IsReplaceable reports whether --force may replace the stored content that err is about: not another provider's
-// version, and not damaged content, which may be right when it is read again.
+// IsReplaceable reports whether --force may replace the stored content that err is about. It may not replace
+// another provider's version, nor damaged content, which may be intact when it is read again.
 func IsReplaceable(err error) bool {
 	return artifact.IsContent(err) && !errors.Is(err, artifact.ErrDamaged) && !errors.Is(err, artifact.ErrForeign)
 }

@@ -59,23 +59,23 @@ type Store interface {
 	ReferrerLister
 }
 
-// Destination is the repository of a provider.
+// Destination is the repository of a provider or a module.
 type Destination struct {
 	Repository ociaddr.Repository
 	Store      Store
 	// Sibling is the name of another repository in the same registry. That repository
-	// probably has the provider's packages, too. The registry mounts packages from Sibling,
-	// so the push need not send these packages. "": no such repository is known. A Pusher
-	// also mounts packages from repositories in which it has found or stored them.
+	// probably has the same packages. The registry mounts packages from Sibling, so the
+	// push need not send these packages. "": no such repository is known. A Pusher also
+	// mounts packages from repositories in which it has found or stored them.
 	Sibling string
 	// Lock protects content without a tag from a garbage collection. It is called before the
 	// first request of an operation that writes, and unlock is called after the last one. doing
 	// names the operation to people. Nil: the registry protects new content itself.
 	Lock func(ctx context.Context, doing string) (unlock func(), err error)
 	// Mark records who stores a version, for the registry's retention. It is called before the
-	// version's tag moves from one index to another, and with two equal digests if everything is in
-	// place. before is "" if the tag did not exist. If Mark fails, the tag stays as it was. Nil: the
-	// registry has no retention.
+	// version's tag moves from one index to another. It is also called with two equal digests if
+	// everything is in place. before is "" if the tag did not exist. If Mark fails, the tag stays as
+	// it was. Nil: the registry has no retention.
 	Mark func(tag ociaddr.Tag, before, after digest.Digest) error
 }
 
@@ -212,8 +212,9 @@ func ReadVersion(ctx context.Context, store artifact.ReferenceFetcher, r ociaddr
 const ownerProbes, maxOwnerProbes = 3, 20
 
 // CheckOwner refuses a repository whose newest versions name another provider, or are modules. Two providers share
-// a repository if, for example, the template is ${namespace}-${type} and the providers are a-b/c and a/b-c. tag
-// will be written. CheckOwner warns if a policy of the registry forbids reading all of these versions.
+// a repository if, for example, the template is ${namespace}-${type} and the providers are a-b/c and a/b-c. tag is
+// the tag that the caller is about to write. CheckOwner warns if a policy of the registry forbids reading all of
+// these versions.
 func (w Writer) CheckOwner(ctx context.Context, tag ociaddr.Tag, a provider.Address, tags []ociaddr.Tag, warn func(format string, args ...any)) error {
 	forbidden, err := w.ProbeOwner(ctx, tag, ociaddr.Versions(tags), HelpForeign, func(v provider.Version) (bool, error) {
 		found, err := artifact.Read(ctx, w.Dest.Store, a, v)
@@ -226,8 +227,8 @@ func (w Writer) CheckOwner(ctx context.Context, tag ociaddr.Tag, a provider.Addr
 }
 
 // ProbeOwner reads the newest of the given versions with the function read, which also reports whether a version
-// names its owner. It returns [ErrOccupied] if one of them is foreign. tag will be written. forbidden is not nil
-// if a policy of the registry forbids reading all of them.
+// names its owner. It returns [ErrOccupied] if one of them is foreign. tag is the tag that the caller is about
+// to write. forbidden is not nil if a policy of the registry forbids reading all of them.
 func (w *Writer) ProbeOwner(ctx context.Context, tag ociaddr.Tag, versions []provider.Version, help string, read func(provider.Version) (named bool, err error)) (forbidden, err error) {
 	slices.Reverse(versions)
 	probes, invalid := 0, false

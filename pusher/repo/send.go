@@ -41,7 +41,7 @@ func NewSession(retryPause time.Duration, jobs int) *Session {
 // Writer returns the writer to a repository.
 func (s *Session) Writer(dest Destination) Writer { return Writer{s, dest} }
 
-// TakeTurn waits for the caller's turn at a repository, which only one caller has at a time. The caller must call
+// TakeTurn waits until no other caller has the turn at a repository, and takes the turn. The caller must call
 // end.
 func (s *Session) TakeTurn(ctx context.Context, r ociaddr.Repository) (end func(), err error) {
 	value, _ := s.turns.LoadOrStore(r, semaphore.NewWeighted(1))
@@ -122,7 +122,7 @@ func (w *Writer) SendTag(ctx context.Context, op string, manifest artifact.Blob,
 
 // Put stores a small blob or a manifest, under a tag unless tag is "". It retries if the registry refuses a
 // manifest because of an unknown blob. Distribution 2 does so while it rewrites the file that links the blob to
-// the repository, which it does whenever a push sends the blob.
+// the repository. It rewrites this file whenever a push sends the blob.
 func (w *Writer) Put(ctx context.Context, b artifact.Blob, tag string) error {
 	return w.Retry(ctx, refusals.UnknownBlob, func() error {
 		if tag == "" {
@@ -180,7 +180,7 @@ func DeleteWithTag(ctx context.Context, store Store, manifest ocispec.Descriptor
 }
 
 // RemoveOldTag removes a tag, but keeps its manifest. If the registry deletes only by digest, it moves the tag to
-// a placeholder, and deletes that.
+// a placeholder, and deletes the placeholder.
 func RemoveOldTag(ctx context.Context, store Store, tag ociaddr.Tag) error {
 	err := store.Untag(ctx, string(tag))
 	if err == nil || IsNotFound(err) {

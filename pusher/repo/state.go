@@ -32,10 +32,10 @@ type StateChange struct {
 	// Replaced are manifests that lose their tag. They need not include older states, because
 	// UpdateState adds the older states.
 	Replaced []artifact.Replaced
-	// Deleted are replaced manifests that a prune has deleted: never an older state alone, because each
-	// new state notes one more, and such prunes would never end.
+	// Deleted are replaced manifests that a prune has deleted. An older state must not be the only one:
+	// each new state notes one more older state, so such prunes would never end.
 	Deleted map[digest.Digest]bool
-	// Summary describes versions, and Undescribed are those that it must not describe any more.
+	// Summary describes versions. Undescribed are the versions whose descriptions are removed.
 	Summary     artifact.Summary
 	Undescribed map[provider.Version]bool
 }
@@ -117,8 +117,8 @@ func (w Writer) UpdateState(ctx context.Context, a provider.Address, change Stat
 }
 
 // notesAll reports whether a state notes all states that a call has written. A writer that has not read a state
-// replaces it without a note, and only the state's own writer can add the note. The state that the call has
-// written last notes as many states as a state can.
+// replaces it without a note. Only the writer of the replaced state can then add the note. If the state is the
+// one that the call has written last, it already notes as many states as it can.
 func notesAll(now *artifact.State, desc *ocispec.Descriptor, written []digest.Digest) bool {
 	if n := len(written); n > 0 && desc != nil && desc.Digest == written[n-1] {
 		return true
@@ -223,7 +223,8 @@ func (s *Session) Summarize(ctx context.Context) error {
 }
 
 // SummaryWarning returns the text of a warning about an error of [Session.Summarize]. It is "" if a context has
-// ended, and if the registry accepts no state or does not move its tag: each run would repeat it.
+// ended. It is also "" if the registry accepts no state or does not move the tag of the state, because each run
+// would repeat the warning.
 func SummaryWarning(err error) string {
 	if err == nil || errors.Is(err, ErrImmutable) || RefusesContent(err) || errors.Is(err, context.Canceled) {
 		return ""

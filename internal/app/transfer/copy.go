@@ -47,12 +47,12 @@ type Copy struct {
 // Copied are the results of a [Copy].
 type Copied struct {
 	Results []*pusher.Result // by kind, in the order of [subject.Kinds]
-	// Failures are the versions that could not be copied, while the others were. Their order is the one in which they failed.
-	// They are no error of [Copy.Run], which says why the copy as a whole has failed.
+	// Failures are the versions that could not be copied, in the order in which they failed. The other versions were copied.
+	// [Copy.Run] returns no error for them. Its error says why the copy as a whole has failed.
 	Failures []reconcile.Failure
 }
 
-// lost returns the error of the first version of which platforms were left out, or nil.
+// lost returns the error about the first version that was copied without some of its platforms, or nil.
 func (c *Copied) lost() error {
 	for _, r := range c.Results {
 		if err := r.LostError(); err != nil {
@@ -83,7 +83,7 @@ type target struct {
 	put      func(ctx context.Context, from pusher.Stored, v provider.Version, platforms []provider.Platform) (*pusher.Result, error)
 	save     func(context.Context) error // nil if the location is complete after each version
 	close    func() error
-	// destination opens the repository of a provider. It is nil for a mirror folder.
+	// destination opens the repository of a provider or a module. It is nil for a mirror folder.
 	destination func(context.Context, subject.Address) (repo.Destination, error)
 	name        string // for messages
 }
@@ -94,7 +94,7 @@ type selected struct {
 	versions []provider.Version
 }
 
-// selection is what a copy copies.
+// selection holds the versions to copy, by kind.
 type selection map[subject.Kind][]selected
 
 // list returns everything that is selected.
@@ -152,7 +152,8 @@ func (c Copy) Run(ctx context.Context) (out Copied, err error) {
 }
 
 // selectVersions returns the versions in the source that the queries select. If the copy includes everything,
-// these are all versions of everything, or of the configured providers if there are any.
+// it returns all versions of all modules and of the configured providers, or of all providers if none are
+// configured.
 func (c Copy) selectVersions(ctx context.Context, src *source, queries []query.Query[subject.Address]) (selection, error) {
 	for _, kind := range subject.Kinds {
 		if !c.everything() || kind == subject.Provider && len(queries) > 0 {
@@ -213,8 +214,8 @@ type failures struct {
 	all []reconcile.Failure
 }
 
-// keep keeps a failure that concerns one version alone, and returns nil. It returns other errors: those of a registry or of
-// the disk would meet each further version, too.
+// keep keeps a failure that concerns one version alone, and returns nil. It returns errors of a registry or of the disk,
+// because they would affect all further versions, too.
 func (f *failures) keep(failure reconcile.Failure) error {
 	err := failure.Err
 	var refused *repo.RegistryError
@@ -261,8 +262,8 @@ func explainCopy(src *source, dst *target, from ociaddr.Repository, err error) e
 	return Explain(dst.registry, err)
 }
 
-// checkRepositories checks that the target has a repository for everything that is selected, and
-// that it is not the source's.
+// checkRepositories checks that the target has a repository for each selected provider and
+// module, and that none of these repositories is the source's.
 func (c Copy) checkRepositories(r *registry.Repositories, all selection) error {
 	for _, kind := range subject.Kinds {
 		if c.To.Kind != Template || len(r.Templates.Of(kind)) > 0 {
@@ -288,8 +289,8 @@ func (c Copy) checkRepositories(r *registry.Repositories, all selection) error {
 // ErrNoPlace means that the target of a copy holds providers only, or modules only.
 var ErrNoPlace = errors.New("no place")
 
-// leave removes everything of a kind from the selection, with a warning. It returns reason if nothing else
-// remains, or if the user has named it.
+// leave removes everything of a kind from the selection, with a warning. It returns an error that wraps
+// reason if the selection has no other kind, or if the user has named what to copy.
 func (c Copy) leave(all selection, kind subject.Kind, reason error) error {
 	n := len(all[kind])
 	if n == 0 {
@@ -303,7 +304,7 @@ func (c Copy) leave(all selection, kind subject.Kind, reason error) error {
 	return nil
 }
 
-// noPlace is a reason that is also ErrNoPlace.
+// noPlace wraps a reason, and also matches ErrNoPlace.
 type noPlace struct{ error }
 
 func (e noPlace) Unwrap() error        { return e.error }

@@ -21,7 +21,7 @@ import (
 	"github.com/ocibridge/ocibridge/pusher/repo"
 )
 
-// Location is a place from which, or to which, versions are copied.
+// Location is a place that holds versions, such as the source or the target of a copy.
 type Location struct {
 	Kind Kind
 	Name string // the template, folder or file
@@ -67,8 +67,8 @@ func ParseLocation(flag, s string) (Location, error) {
 	return Location{Template, s}, nil
 }
 
-// repository returns a name for the part of a bundle of one provider or module. The name has the
-// form of a repository's address.
+// repository returns a name for the part of a bundle that belongs to one provider or module. The
+// name has the form of a repository's address.
 func (l Location) repository(a subject.Address) ociaddr.Repository {
 	return ociaddr.Repository{Registry: ociaddr.Registry(l.String()), Name: a.Path()}
 }
@@ -92,7 +92,7 @@ func (b Bundle) Repository(_ context.Context, a subject.Address) (ociaddr.Reposi
 	return b.at.repository(a), b.Bundle.Repository(a), nil
 }
 
-// All returns what the bundle has of one kind.
+// All returns the addresses of one kind that have versions in the bundle.
 func (b Bundle) All(_ context.Context, kind subject.Kind) ([]subject.Address, []registry.Unlisted, error) {
 	return b.Bundle.All(kind), nil, nil
 }

@@ -159,8 +159,9 @@ func (o *Origins) each(ctx context.Context, warn func(string), fn func(*origin.R
 	return nil
 }
 
-// newest returns the versions that a query selects, oldest first: the one that it names, all versions, or the
-// newest that matches its constraint. If all is set, it returns every one that matches.
+// newest returns the versions that a query selects, oldest first. If the query names a version, it returns
+// this version. If the query has a constraint, it returns the newest version that matches, or every match if
+// all is set. Otherwise, it returns all versions.
 func newest[A subject.Address](q query.Query[A], versions []provider.Version, all bool) []provider.Version {
 	if !q.Version.IsZero() {
 		return []provider.Version{q.Version}

@@ -44,8 +44,9 @@ func Destination(r *registry.Repositories) func(context.Context, subject.Address
 	}
 }
 
-// OtherSpelling returns a stored module whose address differs from a in case alone. It looks only if a has no tags yet,
-// because listing the catalog of a registry can take many requests. It finds nothing if the registry has no catalog.
+// OtherSpelling returns a stored module whose address differs from a only in letter case. It looks only if a has no
+// tags yet, because listing the catalog of a registry can take many requests. It finds nothing if the registry has no
+// catalog.
 func OtherSpelling(ctx context.Context, r *registry.Repositories, a module.Address) (other module.Address, ok bool) {
 	_, repo, err := r.Repository(ctx, a)
 	if err != nil {
@@ -63,8 +64,8 @@ func OtherSpelling(ctx context.Context, r *registry.Repositories, a module.Addre
 	return stored[i], true
 }
 
-// destinationOfCopies is like [Destination], but for copies with referrers. from has the repository that each
-// address is copied from. Blobs are mounted from it if it is in the same registry.
+// destinationOfCopies is like [Destination], but for copies with referrers. from maps each address to the
+// repository of the source. Blobs are mounted from there if it is in the same registry.
 func destinationOfCopies(r *registry.Repositories, from map[subject.Address]ociaddr.Repository) func(context.Context, subject.Address) (repo.Destination, error) {
 	return func(ctx context.Context, a subject.Address) (repo.Destination, error) {
 		addr, store, err := r.RepositoryWithReferrers(ctx, a)

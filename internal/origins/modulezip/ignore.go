@@ -28,8 +28,8 @@ const (
 	maxSteps = 1 << 32
 )
 
-// ignoreRules decides which files an ignore file excludes, as go-slug does. That library of OpenTofu and Terraform packs a
-// folder of the disk and cannot be interrupted. On Windows, too, a slash separates folders.
+// ignoreRules decides which files an ignore file excludes. It follows go-slug, the library of OpenTofu and Terraform.
+// go-slug itself can only pack a folder of the disk, and cannot be interrupted. Names have slashes, on Windows too.
 type ignoreRules struct {
 	rules []ignoreRule
 	steps int64 // the steps taken so far
@@ -63,8 +63,8 @@ func readRules(root *os.Root) (*ignoreRules, error) {
 	return parseRules(data)
 }
 
-// parseRules parses the content of an ignore file. Editors of Windows write a byte order mark, which would keep the first
-// rule from matching, or UTF-16, in which no rule would match.
+// parseRules parses the content of an ignore file. It removes the byte order mark that some Windows editors write,
+// which would keep the first rule from matching. It refuses UTF-16, in which no rule would match.
 func parseRules(data []byte) (*ignoreRules, error) {
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
 	if !utf8.Valid(data) || bytes.IndexByte(data, 0) >= 0 {

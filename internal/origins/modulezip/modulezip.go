@@ -54,7 +54,7 @@ type Zip struct {
 	H1       provider.Hash
 	Files    []string // the names of the files, sorted, with slashes
 	Unpacked int64    // the size of the files in bytes
-	Warnings []string // for people
+	Warnings []string // for the user
 
 	file *fill.Temp
 }

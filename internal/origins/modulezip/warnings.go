@@ -113,8 +113,8 @@ func secretWarnings(entries []entry) (out []string) {
 
 // localCall is a call of a module in a folder of the same package.
 type localCall struct {
-	file string // that has the module block
-	to   string // the folder that is called, relative to the root of the package; it begins with ../ outside
+	file string // the file with the module block
+	to   string // the folder that is called, relative to the root of the package; outside the package, it begins with ../
 }
 
 // localCalls returns the calls in the files of at most [calls.MaxFile] bytes, in the order of the files.
@@ -140,7 +140,7 @@ func localCalls(ctx context.Context, root *os.Root, entries []entry) (out []loca
 	return out, nil
 }
 
-// readSmall reads a file of at most [calls.MaxFile] bytes. Of a larger one, it reads nothing.
+// readSmall reads a file of at most [calls.MaxFile] bytes. It reads nothing of a larger file.
 func readSmall(root *os.Root, name string) ([]byte, error) {
 	f, size, err := files.OpenRegular(root, name)
 	if err != nil {

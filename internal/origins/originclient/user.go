@@ -60,9 +60,9 @@ func (u User) client(guard *origin.Guard, via string) *origin.Registry {
 	})
 }
 
-// namedHosts returns a function that reports whether the user has named a host and port, for which a guard allows any
-// address. An include pattern names its host and port, which is 443 by default. A host block of the CLI configuration names
-// the host and port of its providers.v1 URL.
+// namedHosts returns a function that reports whether the user has named a host and port. A guard allows connections to
+// these at any address. An include pattern names its host and port, which is 443 by default. A host block of the CLI
+// configuration names the host and port of its providers.v1 URL.
 func namedHosts(include []provider.Pattern, services map[svchost.Hostname]map[string]any) func(host, port string) bool {
 	named := map[string]bool{}
 	for _, p := range include {

@@ -217,8 +217,8 @@ func (l *Budget) giveUp(r *reservation, err error) error {
 	return err
 }
 
-// preemptFor cancels one download, which [victim] chooses, so that a waiting download gets its slot, unless the clients of
-// the waiting download have left.
+// preemptFor cancels one download, which [victim] chooses, so that the waiting download gets its slot. It cancels none if
+// the clients of the waiting download have left.
 func (l *Budget) preemptFor(waiting *reservation) {
 	if waiting.isRead != nil && !waiting.isRead() {
 		return

@@ -194,8 +194,8 @@ func (d *download) run(ctx context.Context) {
 // noteFailure remembers why a package could not be downloaded.
 func (p *Puller) noteFailure(w wanted, err error) {
 	if errors.Is(err, trust.ErrChecksum) || errors.Is(err, provider.ErrNotZip) {
-		// The version may have been published again, so its release is removed from the cache. The failure is
-		// recorded before that, so that a reader that no longer finds the release finds the failure.
+		// The version may have been published again, so its release is removed from the cache. The failure is recorded first,
+		// because a reader that no longer finds the release must find the failure.
 		defer p.releases.Drop(func(s subject) bool { return s == w.subject }, nil)
 	}
 	if errors.As(err, new(*catalog.BusyError)) {
@@ -238,8 +238,8 @@ func (d *download) wellUnderway(ctx context.Context) {
 	_, _ = d.Wait(ctx, func(s fill.State) bool { return s.Verified || s.Written >= wellBegun }) // the readers of the download get its error
 }
 
-// over waits until the download has ended. It returns the download's error, so that a push stores no part of a version that
-// it cannot complete, but nil if the download was preempted, and begins again.
+// over waits until the download has ended, and returns its error. A push then stores no part of a version that it cannot
+// complete. over returns nil if the download was preempted, because the download begins again.
 func (d *download) over(ctx context.Context) error {
 	err := d.Verified(ctx)
 	if ctx.Err() == nil && errors.Is(err, errPreempted) {

@@ -86,7 +86,7 @@ func (d *download) reserve(ctx context.Context, host string) (*reservation, erro
 	return d.p.limit.reserve(ctx, -1, by)
 }
 
-// begin opens the package in the registry if another gateway has pushed it meanwhile, and else at its origin. The error
+// begin opens the package in the registry if another gateway has pushed it meanwhile, or else at its origin. The error
 // unlocated, if not nil, says why the package's location at the origin is unknown.
 func (d *download) begin(ctx context.Context, r *release, at origin.Package, unlocated error) (body io.ReadCloser, size int64, from string, err error) {
 	if body, size := d.openStored(ctx); body != nil {
@@ -99,7 +99,7 @@ func (d *download) begin(ctx context.Context, r *release, at origin.Package, unl
 	return body, size, r.origin, err
 }
 
-// probeTimeout is how long openStored waits until the registry says whether it has a package.
+// probeTimeout is how long openStored waits for the registry to say whether it has a package.
 const probeTimeout = 5 * time.Second
 
 // openStored opens the package in the registry, whether or not its version is tagged. It returns a nil body if the registry
@@ -159,8 +159,8 @@ func (d *download) checkZip(ctx context.Context) error {
 	return nil
 }
 
-// maxTried is the number of tried addresses that count as addresses of the host while a request is not connected yet. A
-// dialer tries an IPv6 address and an IPv4 address concurrently.
+// maxTried is the maximum number of tried addresses that are recorded for a host while its request is not connected
+// yet. A dialer tries an IPv6 address and an IPv4 address concurrently.
 const maxTried = 2
 
 // errCrowded means that a request was cancelled because its host already has its share of the slots.

@@ -11,8 +11,9 @@ import (
 
 // Limits limit the downloads from origins. They apply to one process, so several gateways have separate limits.
 type Limits struct {
-	// MaxConcurrent is the number of slots: of packages that are downloaded concurrently; 0 means [DefaultConcurrent].
-	// Downloads without a client get at most half of the slots. Downloads from one host get all slots but two.
+	// MaxConcurrent is the number of slots, that is, the maximum number of concurrent downloads. 0 means
+	// [DefaultConcurrent]. Downloads without a client get at most half of the slots. Downloads from one host get all slots
+	// but two.
 	MaxConcurrent int
 	MaxPerDay     int64 // of downloaded bytes in a day, which begins at midnight UTC; 0 means no maximum
 	MaxSize       int64 // in bytes, of one package; 0 means no maximum
@@ -30,8 +31,8 @@ const (
 	spoolStep         = 8 << 20   // the number of bytes by which the room of a package of unknown size grows
 	// slotPatience is how long a client waits for a slot before it gets a [catalog.BusyError].
 	slotPatience = 30 * time.Second
-	// retrySlot and retryRoom are the times after which clients are told to retry if all slots are taken or the disk is
-	// full. They are short because downloads take seconds.
+	// retrySlot is the time after which clients should retry if all slots are taken, and retryRoom if the disk is full.
+	// Both are short because downloads take seconds.
 	retrySlot, retryRoom = 10 * time.Second, 30 * time.Second
 )
 
@@ -64,10 +65,11 @@ type Usage struct {
 }
 
 const (
-	// leftToOthers is the number of slots that one host leaves to other hosts, as far as it has one slot itself.
+	// leftToOthers is the number of slots that one host leaves to other hosts. It leaves fewer if it would have no slot
+	// itself.
 	leftToOthers = 2
-	// preemptAfter is how long a client waits for a slot before a download that no client reads is cancelled, and how long
-	// that download has its slot at least. Most downloads end within that time.
+	// preemptAfter is how long a client waits for a slot before another download, which no client reads, is cancelled. It
+	// is also the minimum time for which a download keeps its slot. Most downloads end within that time.
 	preemptAfter = 5 * time.Second
 )
 
@@ -132,8 +134,9 @@ func next(slots int, held, queue []claim) int {
 	return -1
 }
 
-// victim returns the index of the download that is cancelled in favour of a waiting client, or -1: the slowest of those that
-// no client reads, that have had their slot for at least preemptAfter, and whose slot the waiting client may have.
+// victim returns the index of the download to cancel in favour of a waiting client, or -1 if there is none. No client may
+// read the download, it must have had its slot for at least preemptAfter, and the waiting client must be allowed to get the
+// slot. victim chooses the slowest of these downloads.
 func victim(slots int, held []claim, waiting claim) int {
 	slowest := -1
 	for i, c := range held {

@@ -162,7 +162,7 @@ func (p *Puller) refreshList(ctx context.Context, a provider.Address, last *list
 	l, err := p.fetchList(spanned, a, before)
 	level := slog.LevelWarn
 	if neterr.NoSuchHost(err) {
-		level = slog.LevelInfo // the host only names providers of the registry, or the answer to the client says it
+		level = slog.LevelInfo // expected if the hostname is only part of addresses in the registry; otherwise the client gets the error
 	}
 	err = brief(err)
 	end(err)
@@ -220,7 +220,7 @@ func (p *Puller) fetchList(ctx context.Context, a provider.Address, before *list
 	return out, nil
 }
 
-// allows reports whether the scope allows a version of the given list. It does not during the version's cooldown.
+// allows reports whether the scope allows a version of the given list, and the version's cooldown has ended.
 func (p *Puller) allows(v provider.Version, l *list) bool {
 	if _, err := ociaddr.VersionTag(v); err != nil || !p.o.Scope.Versions.IsZero() && !p.o.Scope.Versions.Has(v) {
 		return false

@@ -87,7 +87,7 @@ func (p *Puller) writeList(a provider.Address, l *list) error {
 }
 
 // seenByAll returns the earliest times at which processes that share the folder have seen each version appear. seen has the
-// times of this process, or is nil if it has no cooldown.
+// times of this process. It is nil if this process has no cooldown.
 func (p *Puller) seenByAll(a provider.Address, seen map[provider.Version]time.Time) map[provider.Version]time.Time {
 	before, err := p.readList(a)
 	if err != nil || before.seen == nil {

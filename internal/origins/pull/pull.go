@@ -56,8 +56,8 @@ type Options struct {
 	Origin Origin
 	// Policy returns the trust policy of a provider. If Policy is nil, the releases of every provider must be signed.
 	Policy func(provider.Address) trust.Policy
-	// UsualNames leaves out packages whose signed names do not say for which version and platform they are, and does not
-	// request them. A gateway with verify = "required" does not serve them.
+	// UsualNames leaves out packages whose signed names do not contain their version and platform. The Puller then does
+	// not request these packages. A gateway with verify = "required" does not serve them.
 	UsualNames bool
 	// Push stores a release in the registry. If it is nil, nothing is stored.
 	Push func(context.Context, *origin.Release) (*pusher.Result, error)

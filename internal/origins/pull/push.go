@@ -22,7 +22,8 @@ import (
 )
 
 const (
-	// maxJobs is the maximum number of versions that wait to be pushed. Others are pushed after a later request for them.
+	// maxJobs is the maximum number of versions that wait to be pushed. Further versions are pushed after a later request
+	// for them.
 	maxJobs = 256
 	// pushAttempts is the number of attempts to push a version before another request for it.
 	pushAttempts = 6
@@ -155,8 +156,9 @@ func (p *Puller) take(j *job, paused bool) ([]*reader, []provider.Platform) {
 	return held, added
 }
 
-// end ends a job, and reports whether it has ended. A zero retry means that the job has succeeded, and does not end while
-// it has more platforms to push, or was cancelled. The version of a failed job is not pushed again before the time retry.
+// end ends a job, and reports whether it has ended. retry is zero if the job has succeeded or was cancelled. A job that
+// has succeeded does not end while it has more platforms to push. If the job has failed, its version is not pushed again
+// before retry.
 func (p *Puller) end(j *job, retry time.Time) bool {
 	p.mu.Lock()
 	if retry.IsZero() && len(j.added) > 0 && !p.closed {

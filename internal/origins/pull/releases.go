@@ -81,8 +81,8 @@ type wanted struct {
 
 func (w wanted) key() packageKey { return packageKey{w.subject.provider, w.digest} }
 
-// packageKey names a package of a provider. Two providers may have the same package, such as one of the same GitHub release.
-// It is fetched from each provider's own origin, so that the failure of one origin does not affect the other.
+// packageKey names a package of a provider. Two providers may have the same package, for example from the same GitHub
+// release. It is fetched from each provider's own origin, so that the failure of one origin does not affect the other.
 type packageKey struct {
 	provider provider.Address
 	digest   digest.Digest
@@ -264,7 +264,7 @@ func (p *Puller) ranked(platforms []provider.Platform) []provider.Platform {
 }
 
 // withdrawn returns the error for a version that the origin lists, but does not have. If a new list lacks the version, too,
-// the error wraps [ErrNotOffered], and else [catalog.ErrSource].
+// the error wraps [ErrNotOffered]. Otherwise it wraps [catalog.ErrSource].
 func (p *Puller) withdrawn(ctx context.Context, s subject, err error) error {
 	l, lerr := p.askAgain(ctx, s.provider)
 	if lerr != nil {
@@ -298,10 +298,10 @@ func (r *release) add(platform provider.Platform, name string, sum [sha256.Size]
 	slices.SortFunc(r.packages, func(a, b artifact.Package) int { return a.Platform.Compare(b.Platform) })
 }
 
-// listOthers adds the packages that are listed under other names, which do not say for which platforms they are. It asks the
-// origin about each offered platform that the release still lacks, except those in known. It takes at most a third of the
-// time that is left, so that a platform whose request hangs costs no other. If the origin fails to describe a platform, the
-// release lasts less long. That is an error only if the release has no package.
+// listOthers adds the packages that SHA256SUMS lists under names that do not say the platform. It asks the origin about
+// each offered platform that the release still lacks, except those in known. It takes at most a third of the time that is
+// left, so that a request that hangs costs only its own platform. If the origin fails to describe a platform, the release
+// lasts less long. That is an error only if the release has no package.
 func (p *Puller) listOthers(ctx context.Context, r *release, offered []provider.Platform, known *origin.Release) (warnings []string, err error) {
 	isListed := func(platform provider.Platform) bool { return r.find(platform) != nil }
 	if p.o.UsualNames {
@@ -354,8 +354,9 @@ func (p *Puller) listOthers(ctx context.Context, r *release, offered []provider.
 	return warnings, nil
 }
 
-// addOther adds a package that the origin announces with a file name and a SHA-256. It does nothing unless the accepted
-// SHA256SUMS lists both, which is the rule of a push. The result is a warning if the package has another name, or "".
+// addOther adds a package that the origin announces with a file name and a SHA-256. As in a push, the accepted
+// SHA256SUMS must list both. Otherwise, addOther does nothing. It returns a warning if the file name is not the
+// published one, and "" otherwise.
 func (r *release) addOther(pkg origin.Package, announced [sha256.Size]byte) (warning string) {
 	sum, listed := r.sums.SumFor(pkg.Platform, pkg.Filename)
 	if r.find(pkg.Platform) != nil || !listed || sum != announced {
@@ -370,7 +371,8 @@ func (r *release) addOther(pkg origin.Package, announced [sha256.Size]byte) (war
 }
 
 const (
-	// maxOthers is the maximum number of requests for packages with other names, and otherRequests of those at a time.
+	// maxOthers is the maximum number of requests for packages with other names. otherRequests is the maximum number of
+	// them at a time.
 	maxOthers     = 32
 	otherRequests = 4
 )

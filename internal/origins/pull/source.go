@@ -69,7 +69,7 @@ func (p *Puller) Complete(ctx context.Context, a provider.Address, v provider.Ve
 	return p.merge(ctx, stored, r), nil
 }
 
-// orStored returns the stored version, or else err: the origin failed, or its version was refused.
+// orStored returns the stored version, or err if there is none. err says why the origin's version cannot be used.
 func (p *Puller) orStored(ctx context.Context, about subject, stored *artifact.Version, err error) (*artifact.Version, error) {
 	if stored == nil {
 		return nil, err
@@ -78,7 +78,8 @@ func (p *Puller) orStored(ctx context.Context, about subject, stored *artifact.V
 	return stored, nil
 }
 
-// covers reports whether the stored version has all platforms of the origin's offer, which lists some.
+// covers reports whether the stored version has all platforms that the origin offers. It is false if the offer lists
+// none.
 func covers(stored *artifact.Version, o catalog.Offer) bool {
 	return len(o.Platforms) > 0 && !slices.ContainsFunc(o.Platforms, func(platform provider.Platform) bool {
 		return !slices.ContainsFunc(stored.Packages, func(p artifact.Package) bool { return p.Platform == platform })

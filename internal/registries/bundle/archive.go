@@ -243,7 +243,8 @@ func (a *archive) finish() error {
 	return err
 }
 
-// checksumSuffix ends the name of an archive's checksum file, next to the archive, with one line as sha256sum writes it.
+// checksumSuffix is the end of the name of an archive's checksum file. The file is next to the archive, and has one
+// line, as sha256sum writes it.
 const checksumSuffix = ".sha256"
 
 // maxChecksumBytes is the maximum size of a checksum file in bytes. It allows the longest file name.
@@ -319,7 +320,7 @@ func createTemp(archive string) (*os.File, error) {
 }
 
 // rename gives a finished archive and its checksum file their names, the checksum file last. It first removes the checksum
-// file of an earlier archive, so that no archive is ever next to the checksum of another.
+// file of an earlier archive, so that no archive is ever next to the checksum of another archive.
 func rename(archive, checksum, name string) error {
 	err := os.Remove(name + checksumSuffix)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -117,7 +117,7 @@ func Preview(ctx context.Context, name string, archive bool) (*Bundle, error) {
 	return openBundle(ctx, name, preview, true)
 }
 
-// openBundle opens a storage, and loads the bundle in it. If mayBeEmpty is set, the storage can be without a bundle.
+// openBundle opens a storage, and loads the bundle in it. If mayBeEmpty is set, the storage may contain no bundle.
 func openBundle(ctx context.Context, name string, open func(context.Context, string) (storage, error), mayBeEmpty bool) (*Bundle, error) {
 	s, err := open(ctx, name)
 	if err != nil {

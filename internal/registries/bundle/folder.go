@@ -47,7 +47,7 @@ func createFolder(_ context.Context, dir string) (storage, error) {
 	return &folder{root}, nil
 }
 
-// checkFolder refuses a folder without a file oci-layout that has any content other than blobs.
+// checkFolder refuses a folder that has no file oci-layout and contains anything but blobs.
 func checkFolder(root *os.Root, dir string) error {
 	entries, err := fs.ReadDir(root.FS(), ".")
 	if err != nil || len(entries) == 0 {

@@ -28,11 +28,11 @@ const mediaTypeList = TypeBundle + "+json"
 
 // list is the list of a bundle's contents.
 type list struct {
-	// Versions maps the name of each entry of index.json, a version or an attachment, to its digest.
+	// Versions maps the names of the entries of index.json to their digests. An entry is a version or an attachment.
 	Versions map[string]digest.Digest `json:"versions"`
 	// Contents maps the digest of every blob to its size in bytes.
 	Contents map[digest.Digest]int64 `json:"contents"`
-	// Omitted maps the digest of every blob that a version needs, but that is left out, to its size in bytes.
+	// Omitted maps the digests of the blobs that are left out, although a version needs them, to their sizes in bytes.
 	Omitted map[digest.Digest]int64 `json:"omitted,omitempty"`
 }
 

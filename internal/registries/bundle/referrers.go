@@ -75,8 +75,8 @@ func (r *Repository) referrers(ctx context.Context, subject digest.Digest) ([]oc
 	return index.Manifests, nil
 }
 
-// Referrers calls fn once with all referrers of a subject that have the given artifact type, or any if that is "". It does
-// not call fn if there are none.
+// Referrers calls fn once with the referrers of a subject that have the given artifact type. If artifactType is "", it
+// calls fn with all referrers. It does not call fn if there are none.
 func (r *Repository) Referrers(ctx context.Context, subject ocispec.Descriptor, artifactType string, fn func(referrers []ocispec.Descriptor) error) error {
 	r.bundle.mu.Lock()
 	list, err := r.referrers(ctx, subject.Digest)

@@ -23,13 +23,14 @@ import (
 	"github.com/ocibridge/ocibridge/internal/base/subject"
 )
 
-// Repository is the part of a bundle of one provider or module. A push can use it in place of a registry's repository.
+// Repository is the part of a bundle that belongs to one provider or module. A push can use it in place of a
+// registry's repository.
 type Repository struct {
 	bundle *Bundle
 	path   string // the address of the provider or module
 }
 
-// Repository returns the repository of a provider. The repository can be empty.
+// Repository returns the repository of a provider or a module. The repository can be empty.
 func (b *Bundle) Repository(a subject.Address) *Repository { return &Repository{b, a.Path()} }
 
 // tagName returns the name of a tag in index.json.
@@ -227,7 +228,7 @@ func (b *Bundle) Omitted() (n int, bytes int64) {
 	return len(b.omitted.sizes), bytes
 }
 
-// isOmitted reports whether the bundle omits a blob, and does not have it either.
+// isOmitted reports whether the bundle may omit a blob, and does not have it.
 func (b *Bundle) isOmitted(desc ocispec.Descriptor) bool {
 	size, ok := b.omitted.size(desc.Digest)
 	if !ok || size != desc.Size || artifact.IsManifest(desc.MediaType) || checkDigest(desc.Digest) != nil {

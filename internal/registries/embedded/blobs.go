@@ -23,8 +23,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/base/files"
 )
 
-// blobs serves the blobs of repositories from their files. Distribution, which is next, answers all other requests, and
-// those for blobs that cannot be opened.
+// blobs serves the blobs of repositories from their files. All other requests, and those for blobs that cannot be
+// opened, go to next, which is distribution.
 //
 // Distribution would hold a buffer of 4 MiB for each blob that a client reads, however slowly. blobs holds no bytes of a
 // blob. A garbage collection may delete a blob while it is read: on Unix, the open file keeps its content, and on Windows
@@ -120,8 +120,8 @@ func (t *blobTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return blob.response(req)
 }
 
-// response returns the response to a GET. The response to a HEAD has the same header, and leaves the file at the first byte
-// of the response.
+// response returns the response to a GET. It first serves a HEAD, which gives the same header, and moves the file to the
+// first byte of the response.
 func (o *openBlob) response(req *http.Request) (*http.Response, error) {
 	head := req.WithContext(req.Context())
 	head.Method = http.MethodHead

@@ -66,9 +66,9 @@ type Registry struct {
 }
 
 // Open starts the registry in a data folder, and creates the folder if it is missing. It refuses a folder that another user
-// could replace, see [privatefolder.Check]. If other users have access to the folder with the content, Open changes the mode
-// of that folder to 0700 and logs a warning. Distribution's log messages go to the log of the first call of Open, at level
-// debug, or are discarded if that is nil.
+// could replace, see [privatefolder.Check]. If other users have access to the folder with the content, Open changes the
+// mode of that folder to 0700 and logs a warning. Distribution's log messages go to the log of the first call of Open, at
+// level debug, or are discarded if that log is nil.
 func Open(dir string, log *slog.Logger) (*Registry, error) {
 	return open(dir, privatefolder.ForUser(), log)
 }
@@ -124,8 +124,8 @@ func content(dir string) string { return filepath.Join(dir, "registry") }
 // storage returns the folder of distribution's storage format in a data folder.
 func storage(dir string) string { return filepath.Join(content(dir), "docker", "registry", "v2") }
 
-// ModuleHosts returns the names of the folders of modules in a data folder, which are their hosts in a registry by
-// ocibridge. It opens no registry. Without a data folder ("") there are none.
+// ModuleHosts returns the hosts of the modules in a data folder. ocibridge names the folders of modules after
+// their hosts. It opens no registry. Without a data folder ("") there are none.
 func ModuleHosts(dir string) (names []string, err error) {
 	if dir == "" {
 		return nil, nil
@@ -163,7 +163,7 @@ func (r *Registry) Close() error {
 	return err
 }
 
-// marker is the name of a file in every data folder, which shows that the folder is still there. Without this check, the
+// marker is the name of a file in every data folder, which shows that the folder is still there. Without the marker, the
 // registry would return 404 for all content if the folder's disk is no longer mounted.
 const marker = "ocibridge-registry"
 
@@ -264,8 +264,8 @@ func refuse(w http.ResponseWriter, status int, code, message string) {
 	json.NewEncoder(w).Encode(map[string]any{"errors": []map[string]string{{"code": code, "message": message}}})
 }
 
-// pipeListener is a [net.Listener] that accepts the connections that its dial method opens. Deadlines of the connections of
-// grpc's bufconn expire late, and net/http then cancels requests.
+// pipeListener is a [net.Listener] that accepts the connections that its dial method opens. grpc's bufconn is not used,
+// because the deadlines of its connections expire late, and net/http then cancels requests.
 type pipeListener struct {
 	conns  chan net.Conn
 	closed context.Context

@@ -40,8 +40,8 @@ type GCOptions struct {
 func (r *Registry) GC(ctx context.Context, o GCOptions) (freed Garbage, err error) {
 	freed.Repositories = []string{}
 	err = r.withStorage(func(f *storageFolder, m *contentMarker) error {
-		// The first marks need no lock. They read manifests, so that the second marks, under the lock, read only those that
-		// have been added. An error can be due to a writer, and then does not happen again.
+		// The first search needs no lock. It reads the manifests, so that the second search, under the lock, reads only new
+		// ones. Its error is ignored: if a writer was the reason, the second search succeeds.
 		_, _ = f.findGarbage(ctx, m)
 		f.before("lock", lockFolder)
 		unlock, err := r.lockAlone(ctx, cmp.Or(o.Wait, DefaultGCWait))
@@ -128,7 +128,7 @@ func (f *storageFolder) planSweep(ctx context.Context, m *contentMarker, s *stor
 	return s.plan(reached, m.manifests), nil
 }
 
-// errUnusable means that a manifest is missing, damaged, or no manifest.
+// errUnusable means that a manifest is missing or damaged, or that the content is no manifest.
 var errUnusable = errors.New("unusable manifest")
 
 // gcManifest contains the digests in a manifest or an index.
@@ -158,8 +158,8 @@ func newMarks() *marks {
 	}
 }
 
-// mark returns what the tags in a scan reach: through indexes and manifests, and through the subjects of referrers. It fails
-// if a tag reaches a manifest that cannot be read, whose content is then unknown.
+// mark returns what the tags in a scan reach: through indexes and manifests, and through the subjects of referrers. It
+// fails if a tag reaches a manifest that cannot be read, because the content of that manifest is unknown.
 func (m *contentMarker) mark(ctx context.Context, s *storageScan) (*marks, error) {
 	out := newMarks()
 	for _, repository := range slices.Sorted(maps.Keys(s.tags)) {

@@ -81,10 +81,10 @@ type kind int
 const (
 	otherFile     kind = iota // no file of distribution
 	blobFile                  // the data of a blob
-	revisionLink              // a manifest is in a repository
-	layerLink                 // a blob is in a repository
-	tagLink                   // the manifest that a tag names
-	tagIndexLink              // a manifest that a tag names or has named
+	revisionLink              // says that a manifest is in a repository
+	layerLink                 // says that a blob is in a repository
+	tagLink                   // links a tag to the manifest that it names
+	tagIndexLink              // links a tag to a manifest that it names or has named
 	uploadFile                // part of an upload
 	temporaryFile             // a file that distribution renames when it is complete
 )

@@ -64,7 +64,7 @@ func (r *Registry) Lock(ctx context.Context, doing string) (unlock func(), err e
 }
 
 // lockAlone locks the data folder against all writers and against other garbage collections. It waits at most the given
-// time. The error then wraps [ErrBusy] and names the writers.
+// time. If that is too short, the error wraps [ErrBusy] and names the writers.
 func (r *Registry) lockAlone(ctx context.Context, wait time.Duration) (unlock func(), err error) {
 	waiting, cancel := context.WithTimeoutCause(ctx, wait, ErrBusy)
 	defer cancel()
@@ -119,8 +119,8 @@ func (r *Registry) enter(doing string) (leave func(), err error) {
 	return leave, nil
 }
 
-// writers returns what the writers do that hold the lock, and removes the files that ended writers left behind. The caller
-// holds the gate: without it, a check of a file could keep its writer from locking it.
+// writers returns what the writers that hold the lock do. It removes the files that writers have left behind. The caller
+// must hold the gate. Without the gate, the check of a file could keep the writer of the file from locking it.
 func (r *Registry) writers() (doing []string, err error) {
 	return r.readWriters(func(name string) bool {
 		if !files.IsAbandoned(name) {
@@ -131,7 +131,7 @@ func (r *Registry) writers() (doing []string, err error) {
 	})
 }
 
-// readWriters returns what the writers do for whose files holds returns true.
+// readWriters returns what the writers do. It skips a writer if holds returns false for its file.
 func (r *Registry) readWriters(holds func(name string) bool) (doing []string, err error) {
 	entries, err := os.ReadDir(filepath.Join(r.dir, lockFolder))
 	if err != nil {

@@ -21,9 +21,9 @@ import (
 )
 
 // The folder pulledFolder has one mark for each version that pull-through has stored, in the file REPOSITORY/TAG. Each line
-// of a mark is the digest of an index that pull-through has stored under the tag. A version belongs to pull-through while its
-// tag names one of them. The time of the file is when a client last used the version. Other writers replace the mark with
-// keptLine.
+// of a mark is the digest of an index that pull-through has stored under the tag. A version belongs to pull-through while
+// its tag names one of these indexes. The time of the file is when a client last used the version. Other writers replace
+// the mark with keptLine.
 //
 // A version without a mark is kept. So is a version whose mark another writer has replaced, even if pull-through marks the
 // version at the same time.
@@ -142,8 +142,9 @@ func readMark(root *os.Root, name string) (pulledMark, error) {
 	return m, nil
 }
 
-// listMarks returns all marks, those used longest ago first. If tidy is set, the caller has locked out all writers, and
-// listMarks removes the marks of tags that exists does not report, and files that a crashed writer has left.
+// listMarks returns all marks, those used longest ago first. If tidy is set, listMarks removes the marks of tags for
+// which exists returns false. It also removes the files that a crashed writer has left. The caller must then have
+// locked out all writers.
 func listMarks(root *os.Root, tidy bool, exists func(repository string, tag ociaddr.Tag) bool) (out []pulledMark, err error) {
 	var dirs []string
 	err = fs.WalkDir(root.FS(), ".", func(name string, e fs.DirEntry, err error) error {
@@ -182,9 +183,10 @@ func listMarks(root *os.Root, tidy bool, exists func(repository string, tag ocia
 const (
 	// useInterval is the minimum time between two records of the use of a version.
 	useInterval = 24 * time.Hour
-	// maxUses is the number of versions whose last record is remembered.
+	// maxUses is the maximum number of versions whose last record is remembered.
 	maxUses = 8192
-	// maxWaitingUses is the number of uses that wait to be recorded. Further uses are recorded at the next request.
+	// maxWaitingUses is the maximum number of uses that wait to be recorded. A further use is dropped: the next request
+	// for the version records it.
 	maxWaitingUses = 256
 	// maxUsedPath is the maximum length of a path that is remembered.
 	maxUsedPath = 512

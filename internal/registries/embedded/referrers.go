@@ -35,7 +35,8 @@ const (
 	maxReferrers = 1000 // in one list
 	// maxReferrersBytes is the maximum size in bytes of one list of referrers. Clients do not read longer lists.
 	maxReferrersBytes = 4 << 20
-	// maxAnswers is the maximum number of requests that create a list concurrently, which reads manifests of up to 4 MiB.
+	// maxAnswers is the maximum number of requests that create a list concurrently. To create a list, a request reads
+	// manifests of up to 4 MiB.
 	maxAnswers = 2
 )
 
@@ -112,8 +113,8 @@ func parsePath(of, kind string) (name string, d digest.Digest, ok bool) {
 	return name, digest.Digest(last), ok && isKind && name != ""
 }
 
-// index returns the JSON of the list of a subject's referrers: if artifactType is not "", only those with this artifact
-// type. The same manifests always give the same bytes.
+// index returns the JSON of the list of a subject's referrers. If artifactType is not "", the list has only the
+// referrers of this type. The same manifests always give the same bytes.
 func (r *referrers) index(ctx context.Context, name string, subject digest.Digest, artifactType string) ([]byte, error) {
 	candidates, err := r.candidates(ctx, name, subject)
 	if err != nil {
@@ -283,8 +284,8 @@ func (m *storedManifest) subject() digest.Digest {
 	return m.Subject.Digest
 }
 
-// mediaType returns the media type of the manifest: if the field is empty, that of an index or of an image manifest,
-// depending on the other fields.
+// mediaType returns the media type of the manifest. If the field is empty, the other fields decide between an index
+// and an image manifest.
 func (m *storedManifest) mediaType() string {
 	if m.MediaType == "" && m.Manifests != nil {
 		return ocispec.MediaTypeImageIndex

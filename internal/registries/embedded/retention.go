@@ -116,7 +116,7 @@ func (r *Registry) findExpired(ctx context.Context, f *storageFolder, m *content
 	return o.expired(now, versions, sizes), nil
 }
 
-// held returns the versions with the given marks, and what no other tag reaches of them.
+// held returns the versions with the given marks, each with the blobs that only such versions need.
 func (m *contentMarker) held(ctx context.Context, s *storageScan, marked []pulledMark) (out []heldVersion, err error) {
 	tags := map[string]map[ociaddr.Tag]bool{}
 	for _, p := range marked {
@@ -190,7 +190,8 @@ func (r *Registry) removeExpired(ctx context.Context, expired []Expired, remove 
 	return err
 }
 
-// isDue reports whether the mark of an expired version is as it was.
+// isDue reports whether an expired version still belongs to pull-through, and no client has used it since it was
+// selected.
 func (e Expired) isDue(root *os.Root) (bool, error) {
 	m, err := readMark(root, markName(e.Repository, e.Tag))
 	if errors.Is(err, fs.ErrNotExist) {
