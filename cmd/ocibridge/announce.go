@@ -40,7 +40,7 @@ func announce(w io.Writer, a serve.Address, s serve.Settings, asJSON bool) error
 	}
 	modules := &clientsetup.Setup{URL: a.URL.String(), Modules: s.Config.ModuleTexts(), Tokens: a.Tokens}
 	if a.Embedded {
-		// A folder that cannot be read costs only a line of the text.
+		// If the folder cannot be read, only a line of the text is missing.
 		modules.Stored, _ = serve.StoredModuleHosts(s.Repositories.DataFolder)
 	}
 	if alone {

@@ -75,8 +75,8 @@ func (f *dryRunFlags) check() error {
 	return nil
 }
 
-// pending returns what a successful command with these flags returns. changes says whether a
-// dry run has found something to change.
+// pending returns the result of a command that has succeeded: exitPending if --detailed-exitcode is set and a dry run has
+// found changes, and nil otherwise.
 func (f *dryRunFlags) pending(changes bool) error {
 	if f.detailedExitCode && changes {
 		return exitStatus(exitPending)

@@ -130,7 +130,7 @@ func (f *configClientFlags) run(cmd *cobra.Command, stdout, stderr io.Writer) er
 		CLIConfig: f.cliConfig, CAFile: f.caFile,
 	}
 	data := s.Flags["data"].Value
-	if len(setup.Mirrors)+len(setup.Modules) == 0 && (data != "" || f.url == "") { // the embedded registry of this machine
+	if len(setup.Mirrors)+len(setup.Modules) == 0 && (data != "" || f.url == "") { // the gateway serves the embedded registry of this machine
 		if setup.Stored, err = serve.StoredModuleHosts(cmp.Or(data, defaultDataFolder())); err != nil {
 			warn(stderr, "the text leaves out the hosts of stored modules: %v", err)
 		}

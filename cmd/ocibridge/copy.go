@@ -214,7 +214,7 @@ func (f *copyFlags) copy(ctx context.Context, s settings, c *transfer.Copy, stdo
 		switch {
 		case err == nil:
 			err = failed(results.Failures)
-		case len(results.Failures) == 1: // progress.failures leaves it to the error, which is another one here
+		case len(results.Failures) == 1: // progress.failures prints no single failure, and err is another error
 			progress.Warn(results.Failures[0].Err.Error())
 		}
 	case err == nil && f.dryRun:
@@ -240,7 +240,7 @@ func (f *copyFlags) document(copied transfer.Copied) any {
 		out = append(out, map[string][]*pusher.Result{name: orEmpty(by[kind])})
 	}
 	return append(out, struct {
-		// Failures are the versions that could not be copied, while the others were.
+		// Failures are the versions that could not be copied. The other versions were copied.
 		Failures []failure `json:"failures,omitempty"`
 	}{failureDocuments(copied.Failures)})
 }
@@ -334,7 +334,7 @@ func (p *progress) copied(results transfer.Copied) {
 	p.summary("Copy: %s", totals(by))
 }
 
-// listed joins the texts that are not empty by commas.
+// listed joins the non-empty texts with commas.
 func listed(texts ...string) string {
 	var out []string
 	for _, t := range texts {

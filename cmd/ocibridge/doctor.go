@@ -127,7 +127,7 @@ It exits with 1 if a step failed. It writes to the registry only with --write.`,
 
 // examined selects the repositories that doctor examines. If of is set, doctor examines the
 // repository of this provider or module. Otherwise, it examines one repository of each template.
-// If registry is set, it leaves out the templates that do not name this registry.
+// If registry is set, doctor leaves out the templates that do not name this registry.
 type examined struct {
 	of       subject.Address // nil: none
 	registry ociaddr.Registry
@@ -243,8 +243,7 @@ func (f *doctorFlags) examineRepository(ctx context.Context, back *registry.Repo
 	return f.examineStore(ctx, back, doctor.Repository{Subject: a, Address: addr, Template: template.Source(), Store: repo, Err: err})
 }
 
-// examineStore examines a repository that was opened. It returns x.Err if there is no
-// repository.
+// examineStore examines the repository x. If x has no address, it returns x.Err, which says why.
 func (f *doctorFlags) examineStore(ctx context.Context, back *registry.Repositories, x doctor.Repository) (*doctor.Report, error) {
 	if x.Address == (ociaddr.Repository{}) {
 		return nil, x.Err
@@ -264,8 +263,8 @@ func (f *doctorFlags) examineStore(ctx context.Context, back *registry.Repositor
 	return x.Examine(ctx), nil
 }
 
-// examineGateway examines a gateway as clients see it: what.of, or else providers that it may
-// have. Its requests carry the client's token from the CLI configuration, and no logins for registries.
+// examineGateway examines a gateway as a client sees it. It requests what.of or, if that is nil, providers that the
+// gateway may have. The requests carry the client's token from the CLI configuration, and no logins for registries.
 func examineGateway(ctx context.Context, s settings, at string, what examined) (*doctor.Report, error) {
 	cli := s.cli
 	x := doctor.Gateway{
@@ -282,7 +281,7 @@ func examineGateway(ctx context.Context, s settings, at string, what examined) (
 		host = m.ServiceHost()
 		x.Modules = gateway.ModulesURL(at, string(host))
 		x.TokenHost = host.ForDisplay()
-		// Another server must not get the token of this host, for example if the URL is mistyped.
+		// Do not send the token of this host to another server, for example if the URL is mistyped.
 		if cli.Services()[host]["modules.v1"] != x.Modules {
 			x.TokenSource = fmt.Sprintf("none is sent, because no host block for %s in the CLI configuration names this gateway", x.TokenHost)
 			return x.Examine(ctx), nil
@@ -331,8 +330,8 @@ func printReports(w io.Writer, reports []*doctor.Report) error {
 	return err
 }
 
-// reportText formats reports. Lines have at most width characters, if width is not 0 and no word is longer. column formats
-// the word for a result.
+// reportText formats reports. A line has at most width characters, unless a single word is longer. If width is 0, lines
+// have any length. column formats the word for a result.
 func reportText(reports []*doctor.Report, width int, column func(word string) string) string {
 	const before = 2 + 8 + 1 + 15 + 1 // the columns before the text
 	wrapped := func(text string) string { return besideText(width, before, text) }

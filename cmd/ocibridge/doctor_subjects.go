@@ -57,7 +57,8 @@ func (f *doctorFlags) examineRegistry(ctx context.Context, s settings, back *reg
 	return reports, nil
 }
 
-// examineRepositories examines repositories of all kinds. If only is set, it leaves out other registries.
+// examineRepositories examines repositories of all kinds. If only is set, it examines only the repositories in this
+// registry.
 func (f *doctorFlags) examineRepositories(ctx context.Context, s settings, back *registry.Repositories, only ociaddr.Registry) (reports []*doctor.Report) {
 	configured := map[subject.Kind][]subject.Address{subject.Provider: subject.List(s.configured())}
 	kinds := subject.Kinds
@@ -70,9 +71,9 @@ func (f *doctorFlags) examineRepositories(ctx context.Context, s settings, back 
 	return reports
 }
 
-// storedKinds returns the kinds that are configured, or that the embedded registry has. It returns providers if there are none,
-// or if the registry cannot be listed: the examination of a provider then says why. Except for providers, it adds a stored
-// address of each kind to configured.
+// storedKinds returns the kinds that are configured or stored in the embedded registry. The result contains providers if
+// it would be empty, or if the providers cannot be listed: the examination of a provider then says why. For each other
+// kind, storedKinds sets configured to one stored address.
 func storedKinds(ctx context.Context, back *registry.Repositories, configured map[subject.Kind][]subject.Address) (out []subject.Kind) {
 	for _, kind := range subject.Kinds {
 		found, unlisted, err := back.All(ctx, kind)
@@ -90,8 +91,8 @@ func storedKinds(ctx context.Context, back *registry.Repositories, configured ma
 	return out
 }
 
-// examineTemplates examines one repository of each template of a kind and of each project, and then those
-// of other configured addresses. If only is set, it leaves out other registries.
+// examineTemplates examines repositories of one kind: first one for each template and each project, and then those of the
+// other configured addresses. If only is set, it examines only the repositories in this registry.
 func (f *doctorFlags) examineTemplates(ctx context.Context, back *registry.Repositories, kind subject.Kind, configured []subject.Address, only ociaddr.Registry) []*doctor.Report {
 	selected, shadowed := repositoriesToExamine(back.Templates.Of(kind), configured, only)
 	selected, rest := cut(selected)
@@ -114,9 +115,9 @@ func (f *doctorFlags) examineTemplates(ctx context.Context, back *registry.Repos
 	return appendRest(reports, "repository", kind, rest)
 }
 
-// repositoriesToExamine returns addresses with different repositories. The first ones cover every template and every
-// project, which is the first part of a repository's name. A template without a configured address has an example.
-// shadowed are the templates that no address uses, because other templates precede them.
+// repositoriesToExamine returns addresses with different repositories. The first addresses cover every template, and
+// every project, which is the first part of a repository's name. If no configured address uses a template, the result
+// contains an example for it. shadowed are the templates that no address uses, because other templates precede them.
 func repositoriesToExamine(set templates.Set, configured []subject.Address, only ociaddr.Registry) (selected []subject.Address, shadowed []*templates.Template) {
 	examples := slices.Clone(configured)
 	for _, t := range set {
@@ -168,7 +169,8 @@ func repositoriesToExamine(set templates.Set, configured []subject.Address, only
 	return append(selected, others...), shadowed
 }
 
-// examineOrigins examines the origins of provider blocks. The first ones cover every origin.
+// examineOrigins examines the origins of the provider blocks for which of returns true. The first examinations cover
+// every origin.
 func (f *doctorFlags) examineOrigins(ctx context.Context, s settings, of func(config.Provider) bool) []*doctor.Report {
 	wants := transfer.OpenWants(s.file, s.file.Providers, s.origins().Registry())
 	defer wants.Close()
@@ -198,8 +200,8 @@ func (f *doctorFlags) examineOrigins(ctx context.Context, s settings, of func(co
 	return appendRest(examineEach(all), "origin", subject.Provider, left)
 }
 
-// examineOriginOf examines the origin of the provider that the user has named. published is the origin of its newest
-// stored version, or "" if that is unknown.
+// examineOriginOf examines the origin of the provider that the user has named. published is the origin of the provider's
+// newest stored version, or "" if it is unknown.
 func (f *doctorFlags) examineOriginOf(ctx context.Context, s settings, a provider.Address, published string) []*doctor.Report {
 	mine := func(p config.Provider) bool { return p.Address == a }
 	if slices.ContainsFunc(s.file.Providers, mine) {
@@ -240,7 +242,7 @@ func (s settings) serviceURL(a provider.Address) *url.URL {
 	return &url.URL{Scheme: "https", Host: string(a.ServiceHost()), Path: "/"}
 }
 
-// examineMachine examines the folders that a push and serve write to.
+// examineMachine examines the folders to which push and serve write.
 func (f *doctorFlags) examineMachine(s settings, isEmbedded bool) *doctor.Report {
 	x := doctor.Machine{Temporary: os.TempDir()}
 	if isEmbedded {
@@ -252,7 +254,7 @@ func (f *doctorFlags) examineMachine(s settings, isEmbedded bool) *doctor.Report
 	return x.Examine()
 }
 
-// examinePublic examines public_url. It returns no report if there is none.
+// examinePublic examines public_url. Without public_url, it returns no report.
 func examinePublic(ctx context.Context, s settings) []*doctor.Report {
 	public := s.file.Gateway.PublicURL
 	if public == "" {
@@ -262,7 +264,8 @@ func examinePublic(ctx context.Context, s settings) []*doctor.Report {
 	return []*doctor.Report{x.Examine(ctx)}
 }
 
-// anyHost is a host of providers. Every gateway announces its services for every host.
+// anyHost is the host whose services doctor requests. Every gateway announces its services for every host, so any host
+// would do.
 const anyHost = "registry.opentofu.org"
 
 // discoveryBelow returns the URL of a discovery document of the gateway at a URL.
@@ -270,13 +273,13 @@ func discoveryBelow(at string) string {
 	return strings.TrimSuffix(gateway.RegistryURL(at, anyHost), gateway.RegistryPath) + gateway.DiscoveryPath
 }
 
-// cut divides a list at the maximum number of examinations.
+// cut divides a list into the first maxSubjects elements and the rest.
 func cut[T any](all []T) (selected, rest []T) {
 	n := min(len(all), maxSubjects)
 	return all[:n], all[n:]
 }
 
-// appendRest adds a report that names the addresses of one kind that were left out.
+// appendRest adds a report that names the addresses of one kind that doctor has not examined.
 func appendRest(reports []*doctor.Report, check string, kind subject.Kind, rest []subject.Address) []*doctor.Report {
 	if len(rest) == 0 {
 		return reports

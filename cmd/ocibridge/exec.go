@@ -96,15 +96,15 @@ found no configuration. With --log-level, the log is printed at once.`,
 	f.log.register(cmd, slog.LevelWarn)
 	flags := cmd.Flags()
 	flags.Lookup("log-level").Usage = "least `level` to log while the command runs: debug, info, warn or error; without it, errors are printed if the command fails"
-	flags.SetInterspersed(false) // the flags behind the command belong to the command
+	flags.SetInterspersed(false) // the flags after the command belong to the command
 	flags.StringArrayVar(&f.hosts, "host", nil, "`host` whose providers to serve as well, such as registry.acme.example (repeatable)")
 	flags.BoolVar(&f.noCache, "no-cache", false, noCacheUsage)
 	cmd.RegisterFlagCompletionFunc("host", cobra.NoFileCompletions)
 	return cmd
 }
 
-// completePrograms makes shell completion offer the programs in the folders of PATH for the command, and files for its
-// arguments and for a command with a folder.
+// completePrograms completes the command with the programs in the folders of PATH. It completes a command that contains a
+// slash, and the arguments of the command, with file names.
 func completePrograms(_ *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	if len(args) > 0 || strings.ContainsRune(filepath.ToSlash(toComplete), '/') {
 		return nil, cobra.ShellCompDirectiveDefault
@@ -170,8 +170,8 @@ func (f *execFlags) run(cmd *cobra.Command, args []string) error {
 	return exitStatus(result.Status)
 }
 
-// openLogs returns the gateway's log, and the log of notices that the user must see in any case. With --log-level, both write
-// to stderr. Otherwise held holds the warnings and errors of the gateway until the command has failed.
+// openLogs returns the gateway's log, and a log of notices for the user. With --log-level, both logs write to stderr.
+// Otherwise, notices are printed at once, and held holds the gateway's warnings and errors until the command has failed.
 func (f *execFlags) openLogs(cmd *cobra.Command, stderr io.Writer) (log, notices *slog.Logger, held *heldErrors) {
 	held = &heldErrors{}
 	if flagSource(cmd.Flags().Lookup("log-level")) != "" {
@@ -215,7 +215,7 @@ func (f *execFlags) options(cmd *cobra.Command, args []string) (run.Options, err
 		o.Folders = append(o.Folders, filepath.Join(cache, "exec"))
 		o.Cache = filepath.Join(cache, "discovery")
 	}
-	if runtime.GOOS != "windows" { // in a job of GitHub in a container, the home folder belongs to another user
+	if runtime.GOOS != "windows" { // in a GitHub job that runs in a container, the home folder belongs to another user
 		o.Folders = append(o.Folders, filepath.Join(os.TempDir(), fmt.Sprintf("ocibridge-exec-%d", os.Geteuid())))
 	}
 	return o, nil

@@ -52,7 +52,7 @@ type interruption struct{ signal syscall.Signal }
 
 func (interruption) Error() string { return "interrupted" }
 
-// Is makes an interruption a [context.Canceled], as the error of the context is.
+// Is lets [errors.Is] match an interruption with [context.Canceled], the error of a cancelled context.
 func (interruption) Is(target error) bool { return target == context.Canceled }
 
 // interruptible returns a context that the first SIGINT or SIGTERM cancels. The second signal

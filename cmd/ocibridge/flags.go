@@ -30,7 +30,8 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// noCommand returns a usage error if a command that only groups subcommands has an argument, which names no subcommand.
+// noCommand returns a usage error if a command that only groups subcommands has an argument. The argument is an unknown
+// subcommand.
 func noCommand(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return usage(hint.New(fmt.Sprintf("unknown command %q", cmd.Name()+" "+args[0]), "%s --help lists the commands", cmd.CommandPath()))
@@ -150,8 +151,8 @@ func (f *connectionFlags) register(cmd *cobra.Command) {
 type registryFlags struct {
 	connectionFlags
 	template         string
-	kind             subject.Kind // what --template is for, if the arguments do not decide it
-	ignoresVariables bool         // the user names a place, as in copy: the variables about templates then do not count
+	kind             subject.Kind // the kind that --template is for, unless the arguments decide it
+	ignoresVariables bool         // the user names a place, as in copy, so variables that hold templates do not count
 	include, exclude []string
 	data             string
 	running          string // the address that serve listens on; "" before it listens
@@ -166,7 +167,7 @@ func (f *registryFlags) register(cmd *cobra.Command) {
 	flags.StringArrayVar(&f.exclude, "exclude", nil, "provider `pattern` that --template is not for (repeatable)")
 }
 
-// registerPlace adds the flags that name a place in a registry for one kind. template is the usage text of --template.
+// registerPlace adds --template and --data. kind is the kind that --template is for, and template is its usage text.
 func (f *registryFlags) registerPlace(cmd *cobra.Command, kind subject.Kind, template string) {
 	f.kind = kind
 	variable := templateVariable(kind)
@@ -183,7 +184,7 @@ type givenText struct {
 	text          *string
 	help          string // the hint of the error about an empty value
 	emptyVariable bool   // an empty variable counts as unset, and not as an error
-	variable      string // the flag's environment variable, or "" for the name that the flag's own name gives
+	variable      string // the flag's environment variable; "" means the usual one, see variableOf
 }
 
 func (t *givenText) String() string {
@@ -193,7 +194,7 @@ func (t *givenText) String() string {
 	return *t.text
 }
 
-// Type returns the name of the flag's value, which help shows if the usage text contains no name in backquotes.
+// Type returns the placeholder for the value in help. It is used if the usage text contains no name in backquotes.
 func (t *givenText) Type() string { return "text" }
 
 func (t *givenText) Set(text string) error {
@@ -235,8 +236,8 @@ func defaultDataFolder() string {
 	return filepath.Join(home, ".local", "share", "ocibridge")
 }
 
-// defaultCacheFolder returns the folder of the cache that systemd has created for this service, or else the customary folder,
-// or else "".
+// defaultCacheFolder returns the cache folder that systemd has created for this service. Without such a folder, it
+// returns the customary one, or "" if there is none.
 func defaultCacheFolder() string {
 	if dirs := filepath.SplitList(os.Getenv("CACHE_DIRECTORY")); len(dirs) > 0 && filepath.IsAbs(dirs[0]) {
 		return dirs[0]
@@ -250,8 +251,8 @@ func defaultCacheFolder() string {
 	return ""
 }
 
-// homeDir returns the user's home folder, or "" if the user has none. Many services and containers do not set HOME. Then the
-// user's account counts, as for clients.
+// homeDir returns the user's home folder, or "" if the user has none. If HOME is not set, as in many services and
+// containers, homeDir takes the folder from the user's account, as clients do.
 func homeDir() string {
 	if home, err := os.UserHomeDir(); err == nil {
 		return home
@@ -273,9 +274,9 @@ func defaultDataFolderText() string {
 	return "$XDG_DATA_HOME/ocibridge, else ~/.local/share/ocibridge"
 }
 
-// fromEnvironment sets each flag that is not on the command line to the value of the flag's environment variable. Its name is
-// OCIBRIDGE_ and the flag's name in capitals, with underscores instead of dashes. Commas separate the values of a repeatable
-// flag.
+// fromEnvironment sets each flag that is not on the command line to the value of the flag's environment variable. The
+// name of the variable is OCIBRIDGE_ and the flag's name in capitals, with underscores instead of dashes. Commas separate
+// the values of a repeatable flag.
 func fromEnvironment(cmd *cobra.Command, _ []string) error {
 	warnUnknownVariables(cmd)
 	return variables(cmd)
@@ -321,8 +322,8 @@ func variableValue(f *pflag.Flag) (value string, given bool) {
 const variablePrefix = "OCIBRIDGE_"
 
 // templateVariable returns the variable of --template in the commands about one kind, such as OCIBRIDGE_MODULE_TEMPLATE.
-// Each kind has its own, because users have templates of all kinds at once. It is "" for providers: the variable then has
-// the name of the flag.
+// Each kind has its own variable, because users have templates of all kinds at once. For providers, the result is "", and
+// the variable has the name of the flag.
 func templateVariable(kind subject.Kind) string {
 	if kind == subject.Provider {
 		return ""
@@ -341,8 +342,8 @@ func variableOf(f *pflag.Flag) string {
 	return variablePrefix + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
 }
 
-// warnUnknownVariables warns about variables that have the prefix but set no flag: a push with a misspelt OCIBRIDGE_TEMPLATE
-// goes to the embedded registry.
+// warnUnknownVariables warns about variables that have the prefix but set no flag. Without the warning, a push with a
+// misspelt OCIBRIDGE_TEMPLATE would go to the embedded registry unnoticed.
 func warnUnknownVariables(cmd *cobra.Command) {
 	known := map[string]bool{
 		variablePrefix + "VERSION": true, // many installation scripts set it

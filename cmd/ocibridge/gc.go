@@ -186,7 +186,7 @@ func garbageText(g embedded.Garbage, dryRun bool) string {
 	return fmt.Sprintf("%s %s (%s)", done, size(g.Bytes), strings.Join(parts, ", "))
 }
 
-// limitFlag is a flag with a duration or a size in the syntax of ocibridge.hcl, or 0.
+// limitFlag is the value of a flag: a duration or a size in the syntax of ocibridge.hcl, or 0.
 type limitFlag[T ~int64] struct {
 	value T
 	text  string
@@ -200,7 +200,7 @@ func (f *limitFlag[T]) String() string {
 	return f.text
 }
 
-// Type returns the name of the flag's value, which its usage text replaces.
+// Type returns the placeholder for the value in help, unless the usage text has its own.
 func (f *limitFlag[T]) Type() string { return "limit" }
 
 func (f *limitFlag[T]) Set(text string) error {
@@ -233,7 +233,7 @@ type removedVersion struct {
 	Version  provider.Version `json:"version"`
 	Reason   embedded.Reason  `json:"reason"`
 	LastUsed time.Time        `json:"last_used"`
-	Bytes    int64            `json:"bytes"` // what its removal frees
+	Bytes    int64            `json:"bytes"` // the bytes that its removal frees
 }
 
 // add adds an expired version.
@@ -250,8 +250,8 @@ func (c *collection) found() bool {
 	return len(c.Removed) > 0 || garbageText(c.Garbage, true) != nothingToFree
 }
 
-// print prints a line for each removed version, and a line about the garbage. If there is none of
-// both, it prints a line only if always is set.
+// print prints a line for each removed version, and a line about the garbage. If gc has found nothing, print prints the
+// line about the garbage only if always is set.
 func (c *collection) print(w io.Writer, dryRun, always bool) {
 	done := "removed"
 	if dryRun {
@@ -291,7 +291,7 @@ func newExpiredRemover(back *registry.Repositories) *reconcile.Remover {
 	return reconcile.NewRemover(pusher.Options{Destination: unlocked}, true)
 }
 
-// removeExpired removes one version, with what other tools attached to it.
+// removeExpired removes one version, with the artifacts that other tools have attached to it.
 func removeExpired(ctx context.Context, back *registry.Repositories, remover *reconcile.Remover, e embedded.Expired) error {
 	a, v, err := expiredVersion(back, e)
 	if err != nil {

@@ -58,11 +58,12 @@ terminal, a page is Markdown.`
 	}
 }
 
-// described matches the beginning of a line up to its second column, such as the description of a flag.
+// described matches the first column of a line with two columns, such as a flag and its description, with the spaces
+// after it.
 var described = regexp.MustCompile(`^ +\S+(?: \S+)*  +`)
 
-// helpText ends the lines of a command's help at the width of the terminal, except in the examples and in paragraphs whose
-// lines fit. If width is 0, it returns the text unchanged.
+// helpText wraps a command's help at the width of the terminal, except for the examples and for paragraphs whose lines
+// fit. If width is 0, it returns the text unchanged.
 func helpText(text string, width int) string {
 	if width == 0 {
 		return text
@@ -85,7 +86,7 @@ func helpText(text string, width int) string {
 	return strings.Join(out, "\n")
 }
 
-// describedLine ends the lines of a description below its beginning.
+// describedLine wraps a line with two columns. Further lines of the second column begin below its first line.
 func describedLine(line string, width int) string {
 	before := len(described.FindString(line))
 	if len(line) <= width || before == 0 || before > width/2 {
@@ -94,7 +95,7 @@ func describedLine(line string, width int) string {
 	return line[:before] + besideText(width, before, line[before:])
 }
 
-// paragraph fills the lines of a paragraph anew if one of them is too long.
+// paragraph wraps a paragraph again if one of its lines is too long.
 func paragraph(lines []string, width int) []string {
 	if !slices.ContainsFunc(lines, func(line string) bool { return len(line) > width }) {
 		return lines
@@ -143,8 +144,8 @@ func printHelp(cmd *cobra.Command, args []string) error {
 	return unknown(cmd.Root(), "help topic", strings.Join(args, " "), help)
 }
 
-// likelyTopic returns the topic whose name begins with a text, or of whose name the text is probably a misspelling. It
-// returns "" if there is none.
+// likelyTopic returns the topic that the user probably means: its name begins with the text, or the text is a likely
+// misspelling of its name. It returns "" if there is none.
 func likelyTopic(text string) string {
 	var names []string
 	for _, t := range docs.Topics() {
@@ -156,8 +157,8 @@ func likelyTopic(text string) string {
 	return hint.Nearest(text, names)
 }
 
-// synonyms maps the names of flags in other tools to the flags of ocibridge with that purpose. A command suggests the first of
-// these flags that it has.
+// synonyms maps the names of flags in other tools to ocibridge's flags for the same purpose. A command suggests the first
+// of these flags that it has.
 var synonyms = map[string][]string{
 	"addr": {"listen"}, "address": {"listen"}, "bind": {"listen"}, "port": {"listen"}, "p": {"listen"},
 	"dest": {"to", "template"}, "destination": {"to", "template"}, "registry": {"to", "template"}, "repo": {"to", "template"},
@@ -182,7 +183,8 @@ func didYouMean(cmd *cobra.Command, err error) string {
 	if !ok {
 		return ""
 	}
-	// Go's flags, and so Terraform's, begin with a single dash, but pflag reads the letters after one as flags of their own.
+	// Terraform's flags begin with a single dash. pflag reads each letter after a single dash as a flag, so take the
+	// letters together as the name.
 	name, _, _ := strings.Cut(cmp.Or(unknown.GetSpecifiedShortnames(), unknown.GetSpecifiedName()), "=")
 	name = strings.ToLower(name)
 	var names []string
@@ -195,13 +197,14 @@ func didYouMean(cmd *cobra.Command, err error) string {
 	return ""
 }
 
-// withSameFlags returns the end of a hint that names a further command. It names the flags of cmd that select the
-// registry, such as ", with the same --data". It returns "" if none of them was given.
+// withSameFlags returns the end of a hint that names another command, such as ", with the same --data". It names the
+// flags on the command line of cmd that select the registry, or returns "" if there are none.
 func withSameFlags(cmd *cobra.Command) string {
 	return same(cmd, "config", "data", "template", "include", "exclude", "plain-http", "ca-file")
 }
 
-// withSameModuleFlags is like withSameFlags, for a hint that names a command about modules. --template is for providers.
+// withSameModuleFlags is like withSameFlags, for a hint that names a command about modules. It leaves out --template,
+// --include and --exclude, which are for providers.
 func withSameModuleFlags(cmd *cobra.Command) string {
 	return same(cmd, "config", "data", "plain-http", "ca-file")
 }

@@ -36,7 +36,7 @@ func (f *readerFlags) registerFrom(cmd *cobra.Command) {
 	cmd.RegisterFlagCompletionFunc("from", cobra.FixedCompletions([]cobra.Completion{"oci-archive:", "oci:"}, cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveNoSpace))
 }
 
-// reads is what the commands that read providers, or modules, need.
+// reads is what differs between the commands that read providers and those that read modules.
 type reads[A inventory.Address] struct {
 	query.Form[A]
 	kind       inventory.Kind[A]
@@ -44,9 +44,9 @@ type reads[A inventory.Address] struct {
 	// next returns the hint if the report has no version, or "".
 	next func(*inventory.Report[A], []query.Query[A], settings) string
 
-	columns []string // of the table of versions, after the version
+	columns []string // the heads of the columns after the version
 	row     func(*inventory.VersionReport) []string
-	flexes  int // the column that can become narrower
+	flexes  int // the column that can become narrower; 0 is the version
 }
 
 var (
@@ -108,8 +108,8 @@ type report interface {
 	Failed() error
 }
 
-// show finds what the queries select, and prints the report that the function read returns about
-// it. It fails if the report contains an error. The function text formats the report for w.
+// show finds the versions that the queries select, calls the function read, and prints the report that read returns. The
+// function text formats the report for w. show fails if the report contains an error.
 func show[A inventory.Address, R report](f *readerFlags, cmd *cobra.Command, k *reads[A], queries []query.Query[A], read func(context.Context, *inventory.Selection[A], settings) (R, error), text func(r R, w io.Writer) string) error {
 	stderr := cmd.ErrOrStderr()
 	s, err := f.settings(cmd)
@@ -142,8 +142,8 @@ func show[A inventory.Address, R report](f *readerFlags, cmd *cobra.Command, k *
 	return r.Failed()
 }
 
-// showVersions is like show, for a report about versions. If no version is stored, it then
-// prints how to store one.
+// showVersions is like show, for a report about versions. If no version is stored, it also prints a hint that says how to
+// store one.
 func (k *reads[A]) showVersions(f *readerFlags, cmd *cobra.Command, queries []query.Query[A], read func(context.Context, *inventory.Selection[A], settings) (*inventory.Report[A], error), text func(*inventory.Report[A], io.Writer) string) error {
 	next := ""
 	err := show(f, cmd, k, queries, func(ctx context.Context, found *inventory.Selection[A], s settings) (*inventory.Report[A], error) {
@@ -181,7 +181,7 @@ func (k *reads[A]) verify(f *readerFlags, cmd *cobra.Command, args []string, che
 	}, verifyText)
 }
 
-// inspect shows what the function read returns about the newest stored version that the argument selects.
+// inspect shows the report that the function read returns about the newest stored version that arg selects.
 func inspect[A inventory.Address, R report](f *readerFlags, cmd *cobra.Command, k *reads[A], arg string, read func(context.Context, *inventory.Selection[A]) (R, error), text func(R, io.Writer) string) error {
 	q, err := k.ParseRelease(arg)
 	if err != nil {
@@ -192,7 +192,8 @@ func inspect[A inventory.Address, R report](f *readerFlags, cmd *cobra.Command, 
 	}, text)
 }
 
-// oneVersion returns the check that a command has one argument. what names its form, and example is one.
+// oneVersion returns a check of the arguments of a command: there must be exactly one. In the error, what names the form
+// of the argument, and example is an example.
 func oneVersion(what, example string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) != 1 {

@@ -164,7 +164,8 @@ func (f *lockFlags) lock(ctx context.Context, s settings, o lock.Options, dirs [
 	return changes, nil
 }
 
-// print shows the changes of a lock file: in a dry run as a diff, if there is any, and else in a line for each entry.
+// print shows the changes of a lock file. In a dry run, it prints the diff, or only the status if there is no diff.
+// Otherwise, it prints a line for each entry, and the status.
 func (f *lockFlags) print(w io.Writer, c *lock.Change) {
 	switch {
 	case f.dryRun && c.Diff != "":

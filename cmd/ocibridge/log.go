@@ -33,7 +33,7 @@ func (b *logBuffer) Write(line []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.lines.Len() == 0 {
-		time.AfterFunc(logDelay, func() { _ = b.Flush() }) // if the buffer has been flushed in the meantime, this writes only newer lines
+		time.AfterFunc(logDelay, func() { _ = b.Flush() }) // if another flush comes first, this one writes only newer lines
 	}
 	b.lines.Write(line)
 	if b.lines.Len() >= maxLogBuffer {
@@ -105,7 +105,7 @@ func (h *heldErrors) add(text string) {
 	}
 }
 
-// show writes a text to w at once, so that print leaves it out.
+// show writes a text to w at once. print then leaves the text out.
 func (h *heldErrors) show(w io.Writer, text string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -152,8 +152,8 @@ func (h errorHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 // WithGroup implements [slog.Handler]. Errors have no groups.
 func (h errorHandler) WithGroup(string) slog.Handler { return h }
 
-// errorText returns a record of the log as the program prints its own errors, after the word "error: ". It leaves out what
-// only identifies the request.
+// errorText formats a record of the log like the program's own errors, without the word "error: ". It leaves out
+// attributes such as the request's ID, which only operators need.
 func errorText(message string, attrs []slog.Attr) string {
 	var cause, help string
 	var others []string

@@ -217,8 +217,8 @@ func (f *loginFlags) ask(ctx context.Context, stdin io.Reader, stderr io.Writer)
 	return checkPassword(password)
 }
 
-// readPassword reads the password from standard input, without the ends of lines after it. A password may have several
-// lines, as the keys of service accounts of Google have.
+// readPassword reads the password from standard input, without line breaks at its end. A password may have several lines,
+// such as the key of a Google service account.
 func (f *loginFlags) readPassword(ctx context.Context, stdin io.Reader) (login.Secret, error) {
 	if err := checkUsername(f.username); err != nil {
 		return login.Secret{}, err
@@ -256,8 +256,8 @@ func checkPassword(text string) (login.Secret, error) {
 	return login.NewSecret(text), nil
 }
 
-// within returns what read returns, or the error of ctx if that comes first. In the latter case, read goes on until the process
-// exits.
+// within calls read and returns its results, or the error of ctx if ctx ends first. In that case, read keeps running
+// until the process exits.
 func within(ctx context.Context, read func() (string, error)) (string, error) {
 	var text string
 	done := make(chan error, 1)

@@ -30,8 +30,8 @@ func main() {
 	os.Exit(status)
 }
 
-// execute runs the command that args select, and returns its exit status. It prints the error
-// of the command, as text and, if JSON was asked for and nothing was printed before, as JSON.
+// execute runs the command that args select, and returns its exit status. It prints the command's error as text. If the
+// user wants JSON and nothing was printed before, it also prints the error as JSON.
 func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return executeRoot(ctx, newRootCommand(), args, stdout, stderr)
 }

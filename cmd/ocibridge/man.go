@@ -12,9 +12,9 @@ import (
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 )
 
-// newManCommand returns the command that writes the manual pages. It is hidden, because the pages have the texts of
-// --help: it is for those who install ocibridge. Cobra's package doc reads these texts as Markdown: it joins the lines of
-// our lists, and HOST/*/* loses its stars.
+// newManCommand returns the command that writes the manual pages. It is hidden, because only those who install ocibridge
+// need it: the pages have the same texts as --help. Cobra's package doc is not used, because it reads these texts as
+// Markdown: it joins the lines of our lists, and HOST/*/* loses its stars.
 func newManCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    "man FOLDER",
@@ -63,7 +63,7 @@ func manPage(cmd *cobra.Command) string {
 	fmt.Fprintf(&out, ".SH NAME\n%s \\- %s\n", manText(manName(cmd)), manText(cmd.Short))
 	fmt.Fprintf(&out, ".SH SYNOPSIS\n%s\n", manText(cmd.UseLine()))
 	fmt.Fprintf(&out, ".SH DESCRIPTION\n%s", manParagraphs(cmd.Long))
-	const width = 72 // man indents the text of a page of 80 columns by seven
+	const width = 72 // man indents text by 7 of 80 columns
 	for _, section := range []struct{ title, text string }{
 		{"EXAMPLES", cmd.Example},
 		{"OPTIONS", cmd.NonInheritedFlags().FlagUsagesWrapped(width)},
@@ -91,7 +91,7 @@ func manPage(cmd *cobra.Command) string {
 	return out.String()
 }
 
-// manParagraphs formats a text. It fills the lines of paragraphs, and keeps indented lines as they are.
+// manParagraphs formats a text as paragraphs, which man wraps. Indented lines stay as they are.
 func manParagraphs(text string) string {
 	var out strings.Builder
 	isKept := false
@@ -115,7 +115,7 @@ func manParagraphs(text string) string {
 	return out.String()
 }
 
-// manText escapes a text: no line is a request, and hyphens can be copied into a shell.
+// manText escapes a text. man then reads no line as a request, and hyphens can be copied into a shell.
 func manText(text string) string {
 	lines := strings.Split(strings.NewReplacer(`\`, `\e`, "-", `\-`).Replace(text), "\n")
 	for i, line := range lines {

@@ -10,7 +10,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 )
 
-// usualWidth is the width of a terminal that does not say how wide it is.
+// usualWidth is the assumed width of a terminal whose width is unknown.
 const usualWidth = 80
 
 // terminalWidth returns the number of characters in a line of the terminal w, or 0 if w is not a terminal.
@@ -25,7 +25,7 @@ func terminalWidth(w io.Writer) int {
 	return usualWidth
 }
 
-// message prints a text in one line, after the word for its kind. On a terminal, its lines end between words.
+// message prints a text as one line, after the word for its kind. On a terminal, it wraps the line between words.
 func message(w io.Writer, kind, format string, args ...any) {
 	fmt.Fprintln(w, messageText(terminalWidth(w), kind, fmt.Sprintf(format, args...)))
 }
@@ -54,8 +54,8 @@ func warnAll(stderr io.Writer, warnings []string) {
 	}
 }
 
-// linesText returns lines of text for a terminal of the given width, see [hint.Wrapped]. It leaves alone the lines with
-// colours, because codes for colours have no width.
+// linesText wraps lines of text for a terminal of the given width, see [hint.Wrapped]. It does not wrap lines with
+// colours, because the codes for colours have no width.
 func linesText(width int, text string) string {
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {
@@ -66,8 +66,8 @@ func linesText(width int, text string) string {
 	return strings.Join(lines, "\n")
 }
 
-// besideText returns a message for the right side of a terminal of the given width, where the first line begins after a number
-// of columns. All other lines begin below it.
+// besideText wraps a message for a terminal of the given width. The caller prints it after a number of columns, and all
+// further lines begin below the first one.
 func besideText(width, before int, text string) string {
 	if text = hint.OneLine(text); width == 0 {
 		return text

@@ -47,11 +47,13 @@ func (f *commonFlags) registerModule(cmd *cobra.Command) {
 	f.registerQuiet(cmd)
 }
 
-// openFor opens the repositories of the given addresses, or all repositories if none are given. --template is for the kind
-// of the addresses. Among several kinds it is for providers, and without addresses, its names decide. A template in
-// OCIBRIDGE_TEMPLATE is for modules only if its names are theirs. Each of the other variables is for one kind, and counts only
-// if this kind is needed: a template of one kind hides the embedded registry of the others. The caller must close the
+// openFor opens the repositories of the given addresses, or all repositories if none are given. The caller must close the
 // repositories.
+//
+// --template is for the kind of the addresses. If they have several kinds, it is for providers. Without addresses, the
+// placeholders in the template decide. A template in OCIBRIDGE_TEMPLATE is for modules only if it has the placeholders of
+// modules. Each of the other variables is for one kind. It counts only if this kind is needed, because a template of one
+// kind hides the embedded registry of the others.
 func (f *registryFlags) openFor(s settings, of []subject.Address, log *slog.Logger) (*registry.Repositories, error) {
 	named := subject.ByKind(of, func(a subject.Address) subject.Address { return a })
 	needs := func(kind subject.Kind) bool { return len(of) == 0 || len(named[kind]) > 0 }
@@ -74,7 +76,7 @@ func (f *registryFlags) openFor(s settings, of []subject.Address, log *slog.Logg
 		case kind == given && needs(kind):
 			text = f.template
 		case f.ignoresVariables && f.template != "":
-			continue // the user names a place for one kind
+			continue // --template names a place for another kind
 		case !f.ignoresVariables && (len(named[kind]) > 0 || len(of) == 0 && len(o.Templates) > 0):
 			text = os.Getenv(templateVariable(kind))
 		}

@@ -132,9 +132,9 @@ func (f *modulePushFlags) plan(s settings, args []string) (*modulePushPlan, erro
 	return &modulePushPlan{args[0], a, v}, f.dryRunFlags.check()
 }
 
-// checkOwnPort returns an error if a module's host is the host and the port of the gateway at publicURL. The gateway
-// reads its own modules under its host name without the port, and refuses a stored version that names the port. A gateway
-// below a path has no modules of its own, so the host may be another registry.
+// checkOwnPort returns an error if a module's address names the host and the port of the gateway at publicURL. The
+// gateway looks up its own modules under its host name without the port, and refuses a stored version that names the
+// port. A gateway below a path has no modules of its own, so the host may be another registry.
 func checkOwnPort(publicURL string, a module.Address) error {
 	u, err := url.Parse(publicURL)
 	if err != nil || u.Path != "/" || u.Port() == "" {

@@ -20,8 +20,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 )
 
-// output is the standard output of a command. It records whether the command has written anything, and the first error, so
-// that a command whose results are lost does not succeed.
+// output is the standard output of a command. It records whether the command has written anything. It also records the
+// first error, so that a command whose results are lost fails.
 type output struct {
 	io.Writer
 	written bool
@@ -39,7 +39,7 @@ func (o *output) Write(p []byte) (int, error) {
 // characters with spaces, because the texts and names of other parties can be anywhere in the output.
 type printer struct{ io.Writer }
 
-// Write implements [io.Writer]. Each call has whole characters.
+// Write implements [io.Writer]. The caller never splits a character between two calls.
 func (w printer) Write(p []byte) (int, error) {
 	if _, err := w.Writer.Write(printable(p, isTerminal(w))); err != nil {
 		return 0, err
@@ -68,7 +68,7 @@ func printable(text []byte, coloured bool) []byte {
 // marks that change the direction of text. The decoded texts stay the same.
 type jsonWriter struct{ io.Writer }
 
-// Write implements [io.Writer]. Each call has whole characters.
+// Write implements [io.Writer]. The caller never splits a character between two calls.
 func (w jsonWriter) Write(p []byte) (int, error) {
 	if _, err := w.Writer.Write(escapeJSON(p)); err != nil {
 		return 0, err
@@ -121,8 +121,8 @@ func (o *outputFlag) register(cmd *cobra.Command) {
 	o.formatFlag.register(cmd, "output", "o", "output `format`: text or json")
 }
 
-// print prints v, which is encoded as a JSON object, as the one JSON document of a command, and returns err. If the command
-// has failed, err is the command's error, and the document has it as the member "error".
+// print prints v as the only JSON document of a command. v is encoded as a JSON object. If err is not nil, the command
+// has failed, and the document contains err as the member "error". print returns err, or else its own error.
 func (o *outputFlag) print(cmd *cobra.Command, v any, err error) error {
 	err = explainInterrupt(cmd.Context(), err)
 	document, werr := withError(v, err)
@@ -164,8 +164,8 @@ func errorDocument(err error) *errorMember {
 	return &errorMember{err.Error(), hint.Of(err)}
 }
 
-// asksForJSON reports whether the command line or the environment selects JSON output. It finds the flag even if cmd was not
-// parsed up to it because of an error.
+// asksForJSON reports whether the command line or the environment selects JSON output. It searches args for the flag,
+// because an error may have ended the parsing before the flag.
 func asksForJSON(cmd *cobra.Command, args []string) bool {
 	flag := cmd.Flags().Lookup("output")
 	if flag == nil && !cmd.HasSubCommands() {

@@ -21,13 +21,13 @@ import (
 	"github.com/ocibridge/ocibridge/pusher"
 )
 
-// progress shows the user how a transfer proceeds. It prints results to standard output, and everything else to standard error,
-// on a terminal with bars.
+// progress shows the user how a transfer proceeds. It prints results to standard output, and everything else to standard
+// error. If standard error is a terminal, it shows bars.
 type progress struct {
 	stdout, stderr io.Writer
 	json           bool // the command prints its results itself
 	quiet          bool
-	onlyChanges    bool // unchanged versions are no results
+	onlyChanges    bool // unchanged versions are left out
 
 	now func() time.Time
 
@@ -144,8 +144,9 @@ const (
 	minBar    = 8  // the minimum width of a bar
 )
 
-// barText returns the text at the right side of the bar of a package with the given size, which has been in progress for a
-// time. done is the part that is done, from 0 to 1. The speed and the time left vary too much in the first second.
+// barText returns the text to the right of a package's bar. bytes is the size of the package. elapsed is the time since
+// the package began, and done is the finished part, from 0 to 1. In the first second, the text contains no speed and no
+// time left, because both vary too much.
 func barText(done float64, bytes int64, elapsed time.Duration) string {
 	if bytes < 0 {
 		return size(bytes)
@@ -167,8 +168,8 @@ func clock(d time.Duration) string {
 	return fmt.Sprintf("%2d:%02d left", seconds/60, seconds%60)
 }
 
-// shortName shortens the name of a package in the middle, so that a bar fits beside it, unless the terminal is too narrow for
-// any bar.
+// shortName shortens the name of a package in the middle, so that a bar fits next to it. If the terminal is too narrow
+// for any bar, the name stays.
 func shortName(name string, width int) string {
 	most, length := width-besideBar-minBar, utf8.RuneCountInString(name)
 	if length <= most || most < minBar {
@@ -253,8 +254,8 @@ func joined[T fmt.Stringer](things []T, separator string) string {
 	return strings.Join(names, separator)
 }
 
-// planning shows how many of the providers are planned. The caller calls planned for each planned version and, with the zero
-// version, for each planned provider. done ends the display.
+// planning shows how many of the providers are planned. The caller calls planned for each planned version. It also calls
+// planned with the zero version when a provider is complete. done ends the display. planned is nil if there are no bars.
 func (p *progress) planning(providers int) (planned func(provider.Address, provider.Version), done func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

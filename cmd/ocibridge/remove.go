@@ -90,7 +90,7 @@ version without a tag itself: a constraint does not find it.`,
 	return cmd
 }
 
-// removeRun is the plan and the outcome of a removal. Both fields are never nil.
+// removeRun is the plan and the outcome of a removal. Neither field is nil.
 type removeRun struct {
 	plan    *reconcile.RemovePlan
 	outcome *reconcile.RemoveOutcome
@@ -110,7 +110,7 @@ func (f *removeFlags) run(cmd *cobra.Command, args []string) error {
 	})
 }
 
-// removeRequests are what the command line names.
+// removeRequests are the versions and platforms to remove, as the command line names them.
 type removeRequests struct {
 	queries   []query.Query[subject.Address]
 	platforms []provider.Platform
@@ -224,7 +224,7 @@ func (s settings) storedAgain(removals []*reconcile.Removal) (out []string) {
 			case p.Address != a || !p.Versions.IsZero() && !p.Versions.Has(r.Version):
 			case len(r.Left) == 0:
 				out = append(out, fmt.Sprintf("the provider block at %s selects %s: the next sync may store it again, unless versions excludes it (!= %[2]s)", p.Source, r.Version))
-			default: // versions would exclude the other platforms, too
+			default: // a constraint in versions would exclude the other platforms, too
 				if again := selected(p.Platforms, r.Platforms); len(again) > 0 {
 					out = append(out, fmt.Sprintf("the provider block at %s selects %s of %s: the next sync may store it again, unless platforms leaves it out", p.Source, joined(again, ", "), r.Version))
 				}
@@ -238,7 +238,8 @@ func (s settings) storedAgain(removals []*reconcile.Removal) (out []string) {
 	return out
 }
 
-// selected returns the platforms that the argument platforms of a provider block selects.
+// selected returns those of the given platforms that a provider block selects. block is the block's own list, and an
+// empty list selects all.
 func selected(block, platforms []provider.Platform) (out []provider.Platform) {
 	for _, p := range platforms {
 		if len(block) == 0 || slices.Contains(block, p) {
@@ -294,7 +295,7 @@ func referrerLines(print func(format string, args ...any), referrers []reconcile
 	}
 }
 
-// keeps names the platforms that stay. It returns "" if the whole version goes.
+// keeps names the platforms that remain. It returns "" if the whole version is removed.
 func keeps(r *reconcile.Removal) string {
 	if len(r.Left) == 0 {
 		return ""
@@ -315,8 +316,8 @@ func (p *progress) removed(out *reconcile.RemoveOutcome) {
 	}
 }
 
-// freeable prints how many bytes a garbage collection can free, and which one. It prints
-// nothing if there are none.
+// freeable prints how many bytes a garbage collection can free, and whether ocibridge gc or the registry does it. It
+// prints nothing if bytes is 0.
 func (p *progress) freeable(bytes int64, back *registry.Repositories) {
 	if bytes == 0 {
 		return

@@ -83,9 +83,9 @@ func policyBy(rules trust.Rules, allowUnsigned bool) func(provider.Address) trus
 	}
 }
 
-// templatesOf returns the templates of one kind, from the first source that has any. The sources are
-// the given text, the configuration file and, for providers, the CLI configuration, in this order. Without
-// --include, the text applies only to the given addresses. If there are none, it applies to all.
+// templatesOf returns the templates of one kind, from the first source that has any. The sources are the given text, the
+// configuration file and, for providers, the CLI configuration, in this order. Without --include, the text applies only
+// to the given addresses, or to all addresses if none are given.
 func (f *registryFlags) templatesOf(s settings, kind subject.Kind, text string, of []subject.Address) (templates.Set, error) {
 	var include, exclude []string
 	if kind == subject.Provider {
@@ -165,8 +165,8 @@ func (f *registryFlags) open(s settings, of []subject.Address, log *slog.Logger)
 	return registry.Open(o)
 }
 
-// repositories returns the options that open the configured repositories. --template applies only to the given
-// addresses, or to all of the command's kind if none are given.
+// repositories returns the options that open the configured repositories. --template applies only to the given addresses.
+// If none are given, it applies to all addresses of the command's kind.
 func (f *registryFlags) repositories(s settings, of []subject.Address) (registry.Options, error) {
 	o := f.options(s)
 	for _, kind := range subject.Kinds {

@@ -95,7 +95,7 @@ output lists all exit statuses.`,
 	return cmd
 }
 
-// syncRun is the plan and the outcome of a sync. Both fields are never nil.
+// syncRun is the plan and the outcome of a sync. Neither field is nil.
 type syncRun struct {
 	plan    *reconcile.Plan
 	outcome *reconcile.Outcome

@@ -100,7 +100,7 @@ func changes(plan *reconcile.Plan) int {
 	return len(plan.Steps) - kept - waiting
 }
 
-// synced prints the summary of a sync, even of one that was interrupted.
+// synced prints the summary of a sync, even if the sync was interrupted.
 func (p *progress) synced(run *syncRun) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -207,7 +207,8 @@ func (r *syncRun) document(dryRun bool) any {
 	}
 }
 
-// failure is a failed provider, module or version in JSON output. MarshalJSON adds the address, under the word for its kind.
+// failure is a failed provider, module or version in JSON output. MarshalJSON adds the address as a member that is named
+// after its kind.
 type failure struct {
 	subject subject.Address
 	Version provider.Version `json:"version,omitzero"`

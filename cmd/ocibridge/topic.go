@@ -40,7 +40,8 @@ func showTopic(w io.Writer, topic docs.Topic) error {
 	return err
 }
 
-// pagerCommand returns the command that pages text, as Git chooses it: the one in PAGER, or less, or nil.
+// pagerCommand returns the command that shows a text page by page, or nil if there is none. Like Git, it chooses the
+// command in PAGER, or else less.
 func pagerCommand() *exec.Cmd {
 	line, set := os.LookupEnv("PAGER")
 	var pager *exec.Cmd
@@ -139,7 +140,7 @@ func (f *formatter) block(lines []string) int {
 	return n
 }
 
-// blockLength returns the number of first lines for which belongs returns true.
+// blockLength counts the lines at the beginning for which belongs returns true.
 func blockLength(lines []string, belongs func(string) bool) int {
 	if n := slices.IndexFunc(lines, func(line string) bool { return !belongs(line) }); n >= 0 {
 		return n
@@ -147,7 +148,7 @@ func blockLength(lines []string, belongs func(string) bool) int {
 	return len(lines)
 }
 
-// fenced writes the code between two fences, and returns the number of lines with the fences.
+// fenced writes the code between two fences. It returns the number of lines, including the fences.
 func (f *formatter) fenced(lines []string) int {
 	for i, line := range lines[1:] {
 		if strings.HasPrefix(strings.TrimLeft(line, " "), "```") {
@@ -161,14 +162,15 @@ func (f *formatter) fenced(lines []string) int {
 	return len(lines)
 }
 
-// inline emphasizes the bold words of a text whose lines have ended already.
+// inline emphasizes the bold words of a text that is already wrapped.
 func (f *formatter) inline(text string) string {
 	return boldMark.ReplaceAllStringFunc(text, func(s string) string {
 		return f.emphasized(bold, boldMark.FindStringSubmatch(s)[1])
 	})
 }
 
-// emphasized returns a text with the code for its emphasis, in each line anew, because pagers forget earlier codes.
+// emphasized returns a text with the code for its emphasis. It repeats the code in each line, because pagers forget it at
+// the end of a line.
 func (f *formatter) emphasized(code, text string) string {
 	if !f.emphasize {
 		return text
@@ -176,7 +178,7 @@ func (f *formatter) emphasized(code, text string) string {
 	return code + strings.ReplaceAll(text, "\n", plain+"\n"+code) + plain
 }
 
-// table writes the rows of a table below each other, or each row as a list if its columns do not fit beside each other.
+// table writes a table. If its columns do not fit the width, it writes each row as a list.
 func (f *formatter) table(lines []string) {
 	var rows [][]string
 	for _, line := range lines {
@@ -205,7 +207,7 @@ func tableCells(line string) []string {
 	return cells
 }
 
-// minColumn is the minimum width of a column whose cells have several lines.
+// minColumn is the minimum width of a column whose cells are wrapped.
 const minColumn = 20
 
 // columnWidths returns the widths of the columns of a table of the given width, or nil if a word does not fit its column.
@@ -220,7 +222,7 @@ func columnWidths(rows [][]string, width int) []int {
 			}
 		}
 	}
-	// The columns that need less than an equal share leave the rest to the others.
+	// Divide the width equally. If a column needs less than its share, the others get the rest.
 	widths := make([]int, columns)
 	left, open := width-2*(columns-1), columns
 	for open > 0 {
@@ -276,7 +278,8 @@ func (f *formatter) tableRow(row []string, widths []int, heads bool) {
 	}
 }
 
-// tableAsList writes the heads of the columns, and each row as its first cell and, below it, the others with their heads.
+// tableAsList writes the heads of the columns, and then each row as a list: its first cell, and below it the other cells
+// with their heads.
 func (f *formatter) tableAsList(rows [][]string) {
 	heads := rows[0]
 	f.out.WriteString(hint.Wrapped("  "+strings.Join(heads, ", ")+":", f.width, 2) + "\n")

@@ -103,8 +103,8 @@ func verifySummary(v *inventory.VersionReport) string {
 	return strings.Join(parts, ", ")
 }
 
-// printFindings prints findings to out in the format of doctor's checks, after the problem p if it is not nil. The
-// text is for w: printFindings uses colours and the width of w if it is a terminal.
+// printFindings prints findings to out in the format of doctor's checks. If p is not nil, this problem comes first. The
+// caller prints the text to w later: if w is a terminal, the text has colours and fits its width.
 func printFindings(out, w io.Writer, findings []artifact.Finding, p *inventory.Problem) {
 	if p != nil {
 		findings = append([]artifact.Finding{{Severity: artifact.SeverityError, Where: "registry", What: p.Message, Hint: p.Hint}}, findings...)

@@ -87,7 +87,7 @@ func (s *Setup) writeService(out *strings.Builder, host svchost.Hostname, kind s
 var publicHosts = []svchost.Hostname{"registry.opentofu.org", "registry.terraform.io"}
 
 // mirroredHosts returns the sorted hosts that the oci_mirror blocks include by name, and publicHosts if a block includes every
-// host, or if there are no blocks. It is empty if there are module_mirror blocks alone.
+// host, or if there are no blocks. It is empty if there are only module_mirror blocks.
 func (s *Setup) mirroredHosts() []svchost.Hostname {
 	var out []svchost.Hostname
 	for _, m := range s.Mirrors {
@@ -154,8 +154,8 @@ const OwnModules = "Modules whose address has the gateway's own host name need n
 // errNoModuleHost means that no address of a module can have the gateway's host name.
 var errNoModuleHost = errors.New("no module address can name the gateway")
 
-// Module returns a module block for a module with the gateway's own host name. The source has the gateway's port, which
-// the address in the registry lacks. Then a comment says so.
+// Module returns a module block for a module with the gateway's own host name. If the gateway's URL has a port, the
+// source has it, too. The address in the registry has no port, and a comment says so.
 func (s *Setup) Module() (string, error) {
 	host, err := s.host()
 	if err != nil {
@@ -204,8 +204,8 @@ func (s *Setup) OCI() (string, error) {
 	return out.String(), nil
 }
 
-// lock returns a "tofu providers lock" command for each mirror, which it names: "providers lock" does not read the mirrors in
-// the CLI configuration.
+// lock returns a "tofu providers lock" command for each mirror. The command names the mirror, because "providers lock"
+// does not read the mirrors in the CLI configuration.
 func (s *Setup) lock() (string, error) {
 	mirrors, err := s.mirrorsForTofu()
 	if err != nil {
@@ -232,8 +232,9 @@ func (s *Setup) lock() (string, error) {
 	return out.String(), nil
 }
 
-// mirrorsForTofu returns the oci_mirror blocks, or else a block for the embedded registry. It omits patterns that OpenTofu
-// refuses, because OpenTofu would refuse the whole file, and a block if all its include patterns are refused.
+// mirrorsForTofu returns the oci_mirror blocks, or else a block for the embedded registry. It omits patterns that
+// OpenTofu refuses, because OpenTofu would refuse the whole file. It omits a block if OpenTofu refuses all its include
+// patterns.
 func (s *Setup) mirrorsForTofu() ([]config.MirrorText, error) {
 	if err := s.noProviders(); err != nil {
 		return nil, err

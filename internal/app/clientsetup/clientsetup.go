@@ -58,7 +58,7 @@ func (s *Setup) IsLoopback() bool {
 type piece struct {
 	name, brief, heading string
 	text                 func(*Setup) (string, error)
-	modules              string // the heading if there are module_mirror blocks alone; "" for the same heading
+	modules              string // the heading if there are only module_mirror blocks; "" for the same heading
 }
 
 func pieces() []piece {
@@ -79,7 +79,7 @@ func pieces() []piece {
 // All is the name that selects the guide with all texts. No text has it.
 const All = "all"
 
-// Menu returns the names of the texts that can be written, one in a line with a few words about it, and how to print a text.
+// Menu lists the texts that can be written, each in a line with its name and a few words, and says how to print a text.
 // texts is the result of [Setup.Texts].
 func (s *Setup) Menu(texts map[string]string) string {
 	var out strings.Builder
@@ -111,9 +111,9 @@ func Names() []string {
 	return out
 }
 
-// Texts returns all texts by name, or only the text with the given name, unless that is "". It omits a text that cannot be
-// written. missing says why, for the first of them. The lack of a URI template or of a host name for modules does not count,
-// unless the caller wants only the text that needs it.
+// Texts returns all texts by name. If only is not "", it returns only the text with this name. It omits a text that
+// cannot be written. missing says why, for the first of them. The lack of a URI template or of a host name for modules
+// does not count, unless only names the text that needs it.
 func (s *Setup) Texts(only string) (texts map[string]string, missing error) {
 	texts = map[string]string{}
 	for _, p := range pieces() {
@@ -164,10 +164,10 @@ func indentBy(by, s string) string {
 
 func (s *Setup) mirrorURL() string { return strings.TrimSuffix(s.URL, "/") + gateway.MirrorPath }
 
-// noMirror returns an error if clients cannot use the gateway as network mirror.
+// noMirror returns an error if clients cannot use the gateway as a network mirror.
 func (s *Setup) noMirror() error { return cmp.Or(s.NoURL, s.noProviders()) }
 
-// noProviders returns an error if there are module_mirror blocks alone. Then providers have no repositories.
+// noProviders returns an error if there are only module_mirror blocks, because providers then have no repositories.
 func (s *Setup) noProviders() error {
 	if len(s.Mirrors) > 0 || len(s.Modules) == 0 {
 		return nil

@@ -110,7 +110,7 @@ type renovateRule struct {
 
 // renovate returns a renovate.json. Renovate asks the URLs in their order for each provider, but only the first URL for
 // a module. So there is one rule for the providers, and one rule for the modules of each host. There are no hostRules:
-// those of a repository replace the ones of the bot, which have the token.
+// the rules of a repository would replace the rules of the bot, which have the token.
 func (s *Setup) renovate() (string, error) {
 	if s.NoURL != nil {
 		return "", s.NoURL
@@ -221,11 +221,11 @@ type job struct {
 	script   string // writes the CLI configuration into the file that the variable TF_CLI_CONFIG_FILE names
 	init     string // the command that installs providers
 	variable string // the variable that must hold the token; "" if the gateway requires none
-	caFile   string // as in a YAML file; "" if clients need no CA file
+	caFile   string // the CA file, quoted for YAML; "" if clients need none
 }
 
-// job returns the parts of a CI job. No shell and no CI system can set a variable with a colon in its name. Then the
-// command sets this variable from OCIBRIDGE_TOKEN.
+// job returns the parts of a CI job. If the name of the token's variable has a colon, no shell and no CI system can set
+// it. The command then sets it from OCIBRIDGE_TOKEN.
 func (s *Setup) job() (j job, err error) {
 	text, err := s.Terraform()
 	if err != nil {

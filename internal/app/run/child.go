@@ -13,7 +13,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 )
 
-// The exit statuses of a command that did not run, as in shells.
+// Exit statuses as in shells. The first two mean that the command did not run.
 const (
 	statusNotRunnable = 126
 	statusNotFound    = 127
@@ -57,7 +57,7 @@ func runChild(cmd *exec.Cmd) (int, error) {
 	defer runtime.UnlockOSThread()
 	signals := make(chan os.Signal, 16)
 	for _, s := range passedOn() {
-		if !signal.Ignored(s) { // a command below nohup inherits that SIGHUP is ignored
+		if !signal.Ignored(s) { // below nohup, SIGHUP is ignored, and the command inherits that
 			signal.Notify(signals, s)
 		}
 	}
@@ -90,17 +90,17 @@ func runChild(cmd *exec.Cmd) (int, error) {
 	return statusOf(cmd.ProcessState), nil
 }
 
-// system is what depends on the operating system.
+// system says how an operating system treats the command of exec.
 type system struct {
 	signals      []string // the names of the signals that exec passes on to its command
-	keys         []string // those of them that the terminal sends to the command itself, if exec is in its foreground
+	keys         []string // the signals among these that the terminal itself sends to the command, if exec is in the foreground
 	endsWithExec bool     // the system kills the command once exec is killed
 }
 
-// systemOf returns what holds on an operating system, which is a value of runtime.GOOS.
+// systemOf describes an operating system. goos is a value of runtime.GOOS.
 func systemOf(goos string) system {
 	if goos == "windows" {
-		// Only these would end exec. Each process of the console gets them from Windows itself.
+		// Only these signals would end exec. Windows itself sends them to each process of the console.
 		return system{signals: []string{"SIGINT", "SIGTERM"}, keys: []string{"SIGINT", "SIGTERM"}, endsWithExec: true}
 	}
 	return system{
@@ -113,7 +113,7 @@ func systemOf(goos string) system {
 // isKey reports whether the terminal sends a signal itself.
 func (s system) isKey(signal string) bool { return slices.Contains(s.keys, signal) }
 
-// IfKilled returns a sentence about a command whose exec is killed on an operating system, a value of runtime.GOOS.
+// IfKilled returns a sentence about what happens to a command if its exec is killed. goos is a value of runtime.GOOS.
 func IfKilled(goos string) string {
 	if systemOf(goos).endsWithExec {
 		return "If exec itself is killed (kill -9), the command is killed, too."

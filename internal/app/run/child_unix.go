@@ -36,8 +36,9 @@ func (t *terminal) close() {
 	}
 }
 
-// sends reports whether the terminal itself sends a signal to the command, as it sends the signals of its keys, and
-// SIGWINCH, to every process of the foreground group. A second SIGINT would end Terraform by force.
+// sends reports whether the terminal itself sends a signal to the command. The terminal sends SIGWINCH, and the signals
+// of its keys, to every process of the foreground group. Such a signal must not be passed on: a second SIGINT would end
+// Terraform by force.
 func (t *terminal) sends(s os.Signal) bool {
 	if t == nil || !systemOf(runtime.GOOS).isKey(unix.SignalName(s.(syscall.Signal))) {
 		return false
@@ -46,15 +47,16 @@ func (t *terminal) sends(s os.Signal) bool {
 	return err == nil && foreground == unix.Getpgrp()
 }
 
-// start starts a command. With a terminal, the command is in this process's group, so that job control works. Without one, it
-// has a group of its own, so that a signal for this process's group, which this process passes on, reaches it only once.
+// start starts a command. With a terminal, the command is in this process's group, so that job control works. Without
+// one, the command has a group of its own. Otherwise, it would get a signal for this process's group twice, because this
+// process passes the signal on.
 func start(cmd *exec.Cmd, t *terminal) (release func(), err error) {
 	cmd.SysProcAttr = attributes()
 	cmd.SysProcAttr.Setpgid = t == nil
 	return func() {}, cmd.Start()
 }
 
-// statusOf returns the exit status of a command, as shells have it.
+// statusOf returns the exit status of a command, as in shells.
 func statusOf(s *os.ProcessState) int {
 	if w, ok := s.Sys().(syscall.WaitStatus); ok && w.Signaled() {
 		return statusSignal + int(w.Signal())

@@ -42,8 +42,8 @@ func writePrivate(folders []string, data []byte) (*privateFile, error) {
 	return nil, hint.Wrap(errs, "let XDG_RUNTIME_DIR or XDG_CACHE_HOME name a folder that you alone may write to")
 }
 
-// newPrivate writes a file in a folder. The file gets its name after it is locked, because other processes remove files with
-// such names that are not locked.
+// newPrivate writes a file in a folder. It locks the file before it gives the file its name, because other processes
+// remove unlocked files with such names.
 func newPrivate(folder string, data []byte) (*privateFile, error) {
 	id := rand.Text()
 	f, err := files.CreateNew(filepath.Join(folder, newPrefix+id))

@@ -20,10 +20,10 @@ const (
 	openTofuHost  = svchost.Hostname("registry.opentofu.org")
 )
 
-// hostRule says of which hosts a template selects providers or modules.
+// hostRule selects the hosts whose providers or modules a template covers.
 type hostRule struct {
 	subject.Selector
-	// hasRepository reports whether the template gives an example of the host's providers or modules a repository.
+	// hasRepository reports whether the template yields a repository for an example of the host's providers or modules.
 	hasRepository func(host string) bool
 }
 
@@ -38,7 +38,8 @@ func rulesOf(kind subject.Kind, all templates.Set) (rules []hostRule) {
 	return rules
 }
 
-// servedHosts returns those of the hosts in others and in include patterns that a rule selects, sorted.
+// servedHosts returns the sorted hosts that a rule selects. It considers the hosts in others, and those in the include
+// patterns of the rules.
 func servedHosts(rules []hostRule, others []svchost.Hostname) []svchost.Hostname {
 	out := slices.Clone(others)
 	for _, r := range rules {
@@ -53,7 +54,8 @@ func servedHosts(rules []hostRule, others []svchost.Hostname) []svchost.Hostname
 	return slices.Compact(out)
 }
 
-// selectsHost reports whether a rule can select a provider or module of the host, and its template gives it a repository.
+// selectsHost reports whether a rule can select a provider or module of the host, and its template can yield a repository
+// for it.
 func selectsHost(rules []hostRule, host svchost.Hostname) bool {
 	matches := func(p subject.Pattern) bool {
 		in, named := p.ServiceHost()
@@ -71,7 +73,7 @@ func selectsHost(rules []hostRule, host svchost.Hostname) bool {
 // hasPort reports whether a host has a port. The name of a repository cannot contain a port.
 func hasPort(host svchost.Hostname) bool { return strings.Contains(string(host), ":") }
 
-// needs are what the folder of a command says about providers and modules.
+// needs are the providers and modules that the files in the folder of a command name.
 type needs struct {
 	locked   []lockfile.Provider
 	required []requirement
@@ -89,7 +91,7 @@ func readNeeds(dir string) (n needs) {
 	return n
 }
 
-// hosts returns the hosts of all providers. Those without a host in their source are at the given default registries.
+// hosts returns the hosts of all providers. A provider whose source has no host is at the given default registries.
 func (n needs) hosts(defaults []svchost.Hostname) (out []svchost.Hostname) {
 	for _, p := range n.locked {
 		out = append(out, p.Address.ServiceHost())
@@ -116,7 +118,8 @@ func (n needs) moduleHosts(defaults []svchost.Hostname) (out []svchost.Hostname)
 	return out
 }
 
-// defaultHosts returns the default registries of the client that a command is, or else of both clients.
+// defaultHosts returns the default registry of the client that a command runs. For another program, it returns those of
+// both clients.
 func defaultHosts(command string) []svchost.Hostname {
 	switch clientName(command) {
 	case "terraform":

@@ -13,18 +13,19 @@ import (
 // Missing is a provider, a version or a package that the gateway does not have.
 type Missing struct {
 	Provider provider.Address
-	// Version is the missing version. The zero value means that Versions are missing, or that there is no version at all.
+	// Version is the missing version. If it is the zero value, all of Versions are missing, any of which would do, or the
+	// gateway has no version at all.
 	Version  provider.Version
-	Versions provider.VersionSet // of which any would do; the zero value means any version
-	Platform provider.Platform   // of the missing package; the zero value means all
-	Denied   error               // says that the configuration denies the version; nil: it does not
+	Versions provider.VersionSet // the zero value means any version
+	Platform provider.Platform   // the platform of the missing package; the zero value means all
+	Denied   error               // says that the configuration denies the version; nil if it does not
 	// Unsigned is the newest version that would do and that the registry stores without a signature that the gateway
 	// accepts. The zero value means that there is none.
 	Unsigned provider.Version
-	Pulled   bool // pull-through is for the provider, whose origin then lacks it, too, or is unavailable
+	Pulled   bool // pull-through covers the provider, so the origin lacks the version, too, or is unavailable
 }
 
-// maxRequests is the maximum number of recorded lists, of recorded packages and of recorded modules.
+// maxRequests is the maximum number of recorded lists. It is also the maximum for packages, and for modules.
 const maxRequests = 100
 
 // requests records what the gateway listed, and which packages and modules it lacked.
@@ -86,7 +87,7 @@ type reasons interface {
 	Stored(context.Context, provider.Address) []provider.Version
 }
 
-// missing returns what the gateway lacks of what a command needs. With upgrade, the command ignores the lock file.
+// missing returns what a command needs and the gateway lacks. With upgrade, the command ignores the lock file.
 func (r *requests) missing(ctx context.Context, n needs, upgrade bool, why reasons) []Missing {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -111,7 +112,7 @@ func (r *requests) missing(ctx context.Context, n needs, upgrade bool, why reaso
 	return out
 }
 
-// newest returns the newest of the versions, oldest first, that would do, or the zero value.
+// newest returns the newest version that would do, or the zero value. The versions are sorted, oldest first.
 func (m Missing) newest(versions []provider.Version) provider.Version {
 	switch {
 	case !m.Version.IsZero():
@@ -125,7 +126,7 @@ func (m Missing) newest(versions []provider.Version) provider.Version {
 	return versions[len(versions)-1]
 }
 
-// missingFrom returns what a list of versions lacks of what a command needs.
+// missingFrom returns what a command needs and a list of versions lacks. The bool is false if nothing is missing.
 func (n needs) missingFrom(l list, upgrade bool) (Missing, bool) {
 	i := slices.IndexFunc(n.locked, func(p lockfile.Provider) bool { return p.Address == l.provider })
 	if i >= 0 && !upgrade && !slices.Contains(l.versions, n.locked[i].Version) {

@@ -16,8 +16,8 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// The limits of a search. The user can name the hosts of providers and modules beyond them by --host. Clients parse the same
-// files by the same library, without limits.
+// The limits of a search. By --host, the user can name hosts that a limited search does not find. Clients parse the same
+// files with the same library, without limits.
 const (
 	maxModules     = 256
 	maxModuleFiles = 2_000

@@ -1,7 +1,7 @@
 // Package run runs a command with a gateway of its own. The gateway is part of this process, and ends with the command.
 //
 // The command gets a CLI configuration for Terraform and OpenTofu in TF_CLI_CONFIG_FILE. This is the configuration that the
-// client would have read, with a host block for each host of which a template selects providers or modules. The blocks send
+// client would have read, with a host block for each host whose providers or modules a template selects. The blocks send
 // requests for these to the gateway, and keep all other services of the hosts.
 //
 // Invariants: only the command knows the gateway's capability. The CLI configuration, which contains the capability and the
@@ -35,7 +35,7 @@ import (
 type Options struct {
 	Command  []string       // the program and its arguments
 	Settings serve.Settings // of the gateway
-	// Environment is what the user's CLI configuration is read from. Its variables are the variables of the command.
+	// Environment is where the user's CLI configuration is read from. The command gets its variables.
 	Environment cliconfig.Environment
 	Hosts       []svchost.Hostname        // additional hosts whose providers the gateway serves
 	Credentials svcauth.CredentialsSource // the user's API tokens, for discovery; nil means none
@@ -45,7 +45,7 @@ type Options struct {
 	Stdin, Stdout, Stderr *os.File // the standard streams of the command
 
 	Log       *slog.Logger
-	Notices   *slog.Logger // of what concerns the user's own files, which the user should see even if the command succeeds
+	Notices   *slog.Logger // messages about the user's own files, which the user should see even if the command succeeds
 	Version   string       // the version of this program
 	UserAgent string       // the name of this program in requests
 }
@@ -186,8 +186,9 @@ func (h *hosts) all() []svchost.Hostname {
 	return slices.Compact(out)
 }
 
-// hosts returns the hosts that the gateway serves. It returns an error if no template is for a host in o.Hosts. The embedded
-// registry serves modules only for hosts of which it has modules: for others, clients keep their tokens for the host's own.
+// hosts returns the hosts that the gateway serves. It returns an error if no template is for a host in o.Hosts. The
+// embedded registry serves modules only for the hosts of its modules. For other hosts, clients still use the host's own
+// module registry, with their tokens.
 func (o *Options) hosts() (*hosts, error) {
 	set := o.Settings.Repositories.Templates
 	rules, ofModules := rulesOf(subject.Provider, set), rulesOf(subject.Module, set)
@@ -212,9 +213,9 @@ func (o *Options) hosts() (*hosts, error) {
 	return out, err
 }
 
-// withoutBlocked returns the hosts without those that a provider_installation block keeps the client from asking for
-// providers. It keeps named hosts, and all if no other host remains, so that [cliconfig.Merged.WithHosts] returns an error
-// that names the block.
+// withoutBlocked removes the hosts that the client does not ask for providers because of a provider_installation block.
+// It keeps named hosts. If no other host remains, it keeps all hosts, so that [cliconfig.Merged.WithHosts] returns an
+// error that names the block.
 func (o *Options) withoutBlocked(merged *cliconfig.Merged, hosts, named []svchost.Hostname) []svchost.Hostname {
 	var out []svchost.Hostname
 	blocked := map[svchost.Hostname]error{}
@@ -259,8 +260,8 @@ func upgrades(args []string) bool {
 	})
 }
 
-// readMerged reads the CLI configuration of the client that a command is. If the command is neither client, such as a shell,
-// it reads Terraform's files, unless only OpenTofu's exist.
+// readMerged reads the CLI configuration of the client that a command runs. For another program, such as a shell, it
+// reads Terraform's files, unless only OpenTofu's exist.
 func readMerged(command string, env cliconfig.Environment) (*cliconfig.Merged, error) {
 	name := clientName(command)
 	if name == "tofu" {

@@ -34,8 +34,8 @@ const (
 	discoveryPath    = "/.well-known/terraform.json"
 	discoveryTimeout = 2 * time.Second // the longest wait of a command for the discovery documents of all hosts
 	discoveryTTL     = 24 * time.Hour  // how long a discovery document in the user's cache folder stays current
-	// failureTTL is how long a host that did not answer in time is not asked again. Another failure costs little time, and
-	// the user may have removed its cause, such as a missing token or CA.
+	// failureTTL is how long a host that did not answer in time is not asked again. Other failures are not remembered:
+	// they cost little time, and the user may have removed the cause, such as a missing token or CA.
 	failureTTL   = time.Minute
 	maxRedirects = 3
 )
@@ -76,8 +76,9 @@ func (d *discovery) all(ctx context.Context, hosts []svchost.Hostname, configure
 	return out
 }
 
-// services returns the services of a host: constants, or those of the host's discovery document, or of an earlier one if the
-// host does not answer, or nil.
+// services returns the services of a host. For the public registries, these are constants. For other hosts, they come
+// from the host's discovery document, or from an earlier one if the host does not answer. The result is nil if they are
+// unknown.
 func (d *discovery) services(ctx context.Context, host svchost.Hostname) services {
 	if host == terraformHost || host == openTofuHost {
 		at := "https://" + string(host)
@@ -221,7 +222,7 @@ func (d *discovery) cached(host svchost.Hostname) (c cachedServices) {
 	return c
 }
 
-// keep caches the services of a host. After an error, the next command only takes longer.
+// keep caches the services of a host. An error only makes the next command slower.
 func (d *discovery) keep(host svchost.Hostname, c cachedServices) {
 	if d.folder == "" {
 		return
@@ -235,8 +236,8 @@ func (d *discovery) keep(host svchost.Hostname, c cachedServices) {
 	}
 }
 
-// originOf returns the URL of the service with an ID in the services of a host, or nil. A relative URL in a host block is
-// relative to the host's discovery document.
+// originOf returns the URL of the service with the given ID in the services of a host, or nil. A relative URL in a host
+// block is relative to the host's discovery document.
 func originOf(host svchost.Hostname, s services, id string) *url.URL {
 	text, ok := s[id].(string)
 	base := &url.URL{Scheme: "https", Host: string(host), Path: discoveryPath}

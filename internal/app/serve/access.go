@@ -11,8 +11,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 )
 
-// controlAccess creates the site's access control, if the configuration requires tokens. before is that of the site that
-// this site replaces, or nil.
+// controlAccess creates the site's access control, if the configuration requires tokens. before is the access control of
+// the site that this site replaces, or nil.
 func (s *site) controlAccess(before *access.Control) error {
 	g := s.settings.gateway()
 	if !g.AsksForTokens() {

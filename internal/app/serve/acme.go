@@ -37,7 +37,7 @@ const (
 	acmeRetry    = 2 * time.Minute
 	acmeRetryMax = time.Hour
 	acmeCheck    = time.Hour        // how often an existing certificate is checked
-	acmeTimeout  = 30 * time.Second // of one request to the issuer
+	acmeTimeout  = 30 * time.Second // the maximum time of one request to the issuer
 )
 
 // issued holds certificates from an ACME issuer, and renews them. No handshake waits for the issuer. A handshake fails if
@@ -52,7 +52,7 @@ type issued struct {
 	end     context.CancelFunc
 	running sync.WaitGroup
 
-	ready sync.Map // from the domains with a certificate, in the manager or in its folder, to the time when it expires
+	ready sync.Map // maps a domain with a certificate, in the manager or in its folder, to the time when the certificate expires
 }
 
 const acmeCAHint = "it is a PEM file with the authorities of the issuer's own certificate"

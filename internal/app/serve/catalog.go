@@ -76,7 +76,7 @@ func (s *site) account(a subject.Address) catalog.Account {
 	return out
 }
 
-// These are the folders below the cache's folder, beside the packages.
+// The folders in the cache's folder, next to the packages.
 const (
 	catalogFolder = "catalog" // the registry's answers about versions
 	originsFolder = "origins" // the lists of origins
@@ -121,7 +121,7 @@ func (s *site) makeFolders(dir string) error {
 }
 
 // openCacheIn opens the cache in a folder. If evidence is required, the cache computes the h1 hashes itself, because the
-// gateway does not trust those in the registry.
+// gateway does not trust the h1 hashes in the registry.
 func (s *site) openCacheIn(c config.Cache) error {
 	g := s.settings.gateway()
 	err := privatefolder.MakeBelow(s.settings.Repositories.DataFolder, c.Directory, s.log)

@@ -26,18 +26,18 @@ import (
 
 // LocalOptions contains the settings of a [Local], and everything else that it needs.
 type LocalOptions struct {
-	// Settings are the settings of a gateway. A Local replaces those of its listener, and those that control access.
+	// Settings are the settings of a gateway. A Local replaces the settings of the listener and of access control.
 	Settings Settings
 	// Origin returns the URL of the provider registry protocol at a host's own service, or nil if it is unknown.
 	Origin func(svchost.Hostname) *url.URL
-	// ModuleOrigin is like Origin, for the module registry protocol. The URL is nil if the host has no such service. The
-	// error means that this is unknown.
+	// ModuleOrigin is like Origin, for the module registry protocol. The URL is nil if the host has no such service. An
+	// error means that it is unknown whether the host has one.
 	ModuleOrigin func(svchost.Hostname) (*url.URL, error)
 
 	// Concurrent requests call the following functions concurrently.
 
-	// Listed is called for each list of versions that a client gets, with the versions that the list lacks because the
-	// configuration denies them. The list is empty if the gateway does not have the provider.
+	// Listed is called for each list of versions that a client gets. versions is this list, which is empty if the gateway
+	// does not have the provider. denied are the versions that the list lacks because the configuration denies them.
 	Listed func(a provider.Address, versions, denied []provider.Version)
 	// Lacks is called for each request for a package that the gateway does not have, or denies.
 	Lacks func(provider.Address, provider.Version, provider.Platform)
@@ -98,8 +98,8 @@ func (l *Local) open(ctx context.Context, addr net.Addr) error {
 	return nil
 }
 
-// localGateway returns the gateway block of a [Local]. The capability replaces all other access control. It does not redirect
-// to the registry's storage, because the Referer header would name the capability there.
+// localGateway returns the gateway block of a [Local]. The capability replaces all other access control. Downloads are
+// not redirected to the registry's storage, because the Referer header would name the capability there.
 func localGateway(g config.Gateway) config.Gateway {
 	g.Listen, g.MetricsListen, g.PublicURL, g.HTTP, g.TLS, g.Redirect = "", "", "", true, config.TLS{}, false
 	g.Tokens, g.OIDC, g.Login, g.CapabilityKeyFile = nil, nil, nil, ""
@@ -112,12 +112,12 @@ func (l *Local) RegistryURL(host svchost.Hostname) string {
 }
 
 const (
-	endLocal   = 5 * time.Second // the longest wait of Close for requests whose client has left
-	drainLocal = time.Minute     // the longest wait of Close for running pushes of pull-through, which have all bytes already
+	endLocal   = 5 * time.Second // how long Close waits for requests whose client has left
+	drainLocal = time.Minute     // how long Close waits for running pushes of pull-through, which have all bytes already
 )
 
 // Close stops the gateway, and cancels requests that go on for too long. If pull-through is still storing packages, Close
-// waits until they are stored, or until ctx ends.
+// waits until they are stored, but for at most drainLocal, and not after ctx has ended.
 func (l *Local) Close(ctx context.Context) error {
 	err := l.stop(context.WithoutCancel(ctx))
 	if puller := l.site.puller; puller != nil {
@@ -164,7 +164,7 @@ func (l *Local) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// same compares a capability in constant time.
+// same reports in constant time whether two capabilities are equal.
 func same(given, want string) bool {
 	return subtle.ConstantTimeCompare([]byte(given), []byte(want)) == 1
 }
@@ -189,7 +189,7 @@ func (l *Local) Stored(ctx context.Context, a provider.Address) []provider.Versi
 	return item.All()
 }
 
-// serve answers a request for a provider for which there is a template, and reports what the gateway lists and lacks.
+// serve answers a request for a provider that a template selects, and reports what the gateway lists and lacks.
 func (l *Local) serve(w http.ResponseWriter, r *http.Request, a provider.Address, rest string) {
 	answer := &recordingWriter{ResponseWriter: w, code: http.StatusOK, keeps: rest == "versions"}
 	l.site.handler.ServeHTTP(answer, r)

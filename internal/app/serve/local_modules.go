@@ -31,7 +31,7 @@ func (l *Local) ModulesURL(host svchost.Hostname) string {
 	return gateway.ModulesURL(l.site.address.URL.String(), string(host))
 }
 
-// serveModule answers a request for a module at a path without the capability.
+// serveModule answers a request for a module. path is the part of the request's path after the capability.
 func (l *Local) serveModule(w http.ResponseWriter, r *http.Request, capability, path string) {
 	a, rest, ok := splitModulePath(path)
 	switch {
@@ -69,8 +69,8 @@ func (l *Local) redirectModule(w http.ResponseWriter, r *http.Request, a module.
 	}
 }
 
-// leaves reports whether clients go to the origin of a module that the registry lacks: no module_mirror block is for the
-// module, or its block has fall_through, or the registry is the embedded one.
+// leaves reports whether clients go to the origin of a module that the registry lacks. They do if no module_mirror block
+// is for the module, if its block has fall_through, or if the registry is the embedded one.
 func (l *Local) leaves(a module.Address) bool {
 	_, err := l.site.repositories.Templates.For(a)
 	return errors.Is(err, templates.ErrNotSelected) || l.site.repositories.Embedded != nil || l.site.settings.Config.ModuleMirror(a).FallThrough

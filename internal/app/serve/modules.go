@@ -16,8 +16,8 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// checkFallThrough returns an error if everyone could have the gateway ask any host for its
-// discovery document, and redirect browsers there. addr and controlled are those of [Settings.pullRules].
+// checkFallThrough returns an error if anyone could make the gateway request the discovery document of any host, and
+// redirect browsers there. addr and controlled are as in [Settings.pullRules].
 func (s *Settings) checkFallThrough(addr net.Addr, controlled bool) error {
 	open := func(m config.ModuleMirror) bool { return m.FallThrough && !m.NamesHosts() }
 	if !s.reachable(addr) || controlled || !slices.ContainsFunc(s.Config.ModuleMirrors(), open) {
@@ -27,8 +27,8 @@ func (s *Settings) checkFallThrough(addr net.Addr, controlled bool) error {
 		`name the hosts in include of the module_mirror block, such as ["registry.opentofu.org/*/*/*"], or add token or oidc blocks`)}
 }
 
-// moduleRepository returns the repository from which clients download a module themselves. ok is false if the
-// module's module_mirror block does not have direct.
+// moduleRepository returns the repository from which clients download a module directly. ok is false if the module's
+// module_mirror block does not have direct.
 func (s *site) moduleRepository(a module.Address) (repo ociaddr.Repository, ok bool) {
 	if !s.settings.Config.ModuleMirror(a).Direct {
 		return repo, false
@@ -51,7 +51,7 @@ func (s *site) checkDirect() error {
 
 // moduleOrigin returns the function that finds the origin of modules whose module_mirror block has fall_through. It
 // returns nil if no block has fall_through. A module has no origin if its host's discovery document has no module
-// registry. A [Local] has a function of its own.
+// registry. For a [Local], it returns [Settings].moduleOrigin.
 func (s *site) moduleOrigin() func(context.Context, module.Address) (*url.URL, error) {
 	if s.settings.moduleOrigin != nil {
 		return s.settings.moduleOrigin

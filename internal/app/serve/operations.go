@@ -26,11 +26,11 @@ type operations struct {
 	address string // the address of the separate listener for metrics; "" without such a listener
 
 	site     atomic.Pointer[site]  // the current site
-	reloaded atomic.Pointer[error] // to the error of the last reload, nil after a success; nil before the first reload
+	reloaded atomic.Pointer[error] // points to the error of the last reload, or to nil after a success; nil before the first reload
 }
 
-// newOperations creates the operations of a process, with traces if the environment enables them. address is that of the
-// separate listener for metrics, or "". The caller closes the result.
+// newOperations creates the operations of a process, with traces if the environment enables them. address is the address
+// of the separate listener for metrics, or "". The caller closes the result.
 func newOperations(ctx context.Context, o Options, address string) (*operations, error) {
 	ops := &operations{metrics: telemetry.NewMetrics(o.Version, gateway.RouteNames()...), log: o.Log, address: address, close: func() error { return nil }}
 	if telemetry.WantsTraces(o.Getenv) {
@@ -68,7 +68,8 @@ func (o *operations) reload(err error) {
 	o.metrics.Reloaded(err)
 }
 
-// observe adds metrics, readiness and traces to the options of a gateway, but no /metrics if they have a listener.
+// observe adds metrics, readiness and traces to the options of a gateway. It adds no /metrics if there is a separate
+// listener for metrics.
 func (o *operations) observe(to *gateway.Options) {
 	to.Hooks = gateway.Hooks{Began: o.metrics.RequestBegan, Ended: o.metrics.RequestEnded, Tracer: o.tracer}
 	to.Archives, to.Ready = &o.metrics.Archives, o.ready
@@ -115,7 +116,7 @@ func (o *operations) listen() (stop func() error, err error) {
 	return server.Close, nil
 }
 
-// checkConfiguration checks that the gateway has a site. If the last reload failed, the finding is OK, with a message.
+// checkConfiguration checks that the gateway has a site. After a failed reload, the finding is OK, but has a message.
 func (o *operations) checkConfiguration(context.Context) telemetry.Finding {
 	if err := o.reloaded.Load(); err != nil && *err != nil {
 		return telemetry.Finding{OK: true, Message: "the new configuration cannot be used: the earlier one stays in force", Err: *err}

@@ -66,8 +66,8 @@ type pageSetup struct {
 }
 
 // texts returns the output of "config client" for the gateway with the given URL. It names registries, providers and hosts
-// of modules only if private is true. stored are the hosts of the modules that the client may read. They matter for the
-// embedded registry alone, which has no module_mirror blocks.
+// of modules only if private is true. stored are the hosts of the modules that the client may read. They matter only
+// for the embedded registry, which has no module_mirror blocks.
 func (p pageSetup) texts(at string, private bool, stored []svchost.Hostname) page.Setup {
 	setup := &clientsetup.Setup{URL: at, Tokens: p.tokens}
 	readable := *setup
@@ -122,8 +122,8 @@ func (p pageSetup) mirrors(at string) (all, readable []config.MirrorText) {
 	return all, readable
 }
 
-// readable reports whether clients of the gateway with the given URL can read a registry. Clients require TLS. A registry on
-// a loopback address is readable only if the URL of the gateway also has one.
+// readable reports whether clients of the gateway with the given URL can read a registry. Clients require TLS. They can
+// read a registry on a loopback address only if the gateway's URL has a loopback address, too.
 func (p pageSetup) readable(at string, registry ociaddr.Registry) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
@@ -150,7 +150,7 @@ func (p pageSetup) reference(at string, a provider.Address, v provider.Version) 
 	return name + ":" + string(tag)
 }
 
-// moduleRepository returns the repository of a module, as repository does.
+// moduleRepository is like repository, for the repository of a module.
 func (p pageSetup) moduleRepository(at string, a module.Address) string {
 	repo, err := p.repositories.Templates.Repository(a)
 	if err != nil {

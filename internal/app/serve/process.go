@@ -71,7 +71,7 @@ func (m manager) notify(assignments string) {
 }
 
 // keepAlive reports to the service manager that the process is alive, until ctx ends, and twice as often as the service
-// manager requires. It returns immediately if that requires no reports.
+// manager requires. It returns immediately if no reports are required.
 func (m manager) keepAlive(ctx context.Context) {
 	timeout, err := daemon.SdWatchdogEnabled(false)
 	if err != nil || timeout == 0 {
@@ -101,7 +101,7 @@ type pooled struct {
 	users int
 }
 
-// shared returns the open resource with the given key, or opens it, for a site, which releases it.
+// shared is like share, for a resource of a site. The site releases the resource when it is closed.
 func shared[T io.Closer](s *site, key any, open func() (T, error)) (T, error) {
 	resource, release, err := share(&s.shared, key, open)
 	if err == nil {
@@ -152,12 +152,13 @@ type Address struct {
 	Embedded bool     // whether the gateway serves the embedded registry
 	Tokens   bool     // whether the gateway requires a token
 	Pulls    bool     // whether the gateway fetches missing providers from their origins
-	// AsClients means that fetched providers may be unsigned where OpenTofu installs them, because nothing is configured.
+	// AsClients means that a fetched provider may be unsigned if OpenTofu installs it unsigned. This holds if nothing is
+	// configured.
 	AsClients bool
 }
 
 // address returns the address of a gateway that listens on addr. Its URL is the configured public_url, or else consists of
-// the gateway's host and the port of addr. A [Local] knows its URL.
+// the gateway's host and the port of addr. A [Local] has set its URL already.
 func (s *Settings) address(addr net.Addr) (Address, error) {
 	g := s.gateway()
 	if s.local != nil {

@@ -135,8 +135,8 @@ func (s *site) push(p *pusher.Pusher) func(context.Context, *origin.Release) (*p
 	}
 }
 
-// pullFolder returns the folder for the cache and the spool of pull-through: that of the gateway's cache, or else the data
-// folder if the registry is embedded, or else "".
+// pullFolder returns the folder for the cache and the spool of pull-through. This is the folder of the gateway's cache,
+// or else the data folder if the registry is embedded, or else "".
 func (s *site) pullFolder() string {
 	if s.cacheFolder == "" && s.repositories.Embedded != nil {
 		return s.settings.Repositories.DataFolder
@@ -224,8 +224,8 @@ func (s *Settings) reachable(addr net.Addr) bool {
 	return s.local == nil && (!loopback(addr) || s.gateway().HTTP || s.gateway().PublicURL != "")
 }
 
-// fetches returns a function that reports whether a request may cause a fetch, and is not answered only from the registry.
-// The function logs a warning for the first request that may not.
+// fetches returns a function that reports whether a request may cause a fetch. Other requests are answered only from the
+// registry. The function logs a warning for the first of them.
 func (p *pullRules) fetches(log *slog.Logger) func(*http.Request) bool {
 	var once sync.Once
 	return func(r *http.Request) bool {
@@ -240,9 +240,10 @@ func (p *pullRules) fetches(log *slog.Logger) func(*http.Request) bool {
 	}
 }
 
-// forbids returns the name of a header because of which a request must not cause a fetch, or "". A request must not cause a
-// fetch if this gateway itself sent it to an origin, or if a browser sent it for a page of another site. If pull-through is
-// on by default, nor must one that came through a proxy, because its client can be on any machine.
+// forbids returns the name of the header that forbids a fetch for a request, or "" if the request may cause a fetch. It
+// must not cause a fetch if this gateway itself sent it to an origin, or if a browser sent it for a page of another site.
+// If pull-through is on by default, a request that came through a proxy must not cause one either, because its client can
+// be on any machine.
 func (p *pullRules) forbids(h http.Header) string {
 	for _, via := range h.Values("Via") {
 		if strings.Contains(via, p.via) {

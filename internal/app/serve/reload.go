@@ -99,7 +99,7 @@ func (r *reloader) replace(reason string) error {
 	return nil
 }
 
-// changes returns the paths of the arguments that have changed, without those that [reloader.keepListeners] keeps.
+// changes returns the paths of the arguments that have changed, except for those that [reloader.keepListeners] keeps.
 func (s *Settings) changes(before Settings) []string {
 	return slices.DeleteFunc(s.Effective.Changes(before.Effective), func(path string) bool {
 		return path == "gateway.listen" || path == "gateway.metrics_listen"

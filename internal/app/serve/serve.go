@@ -2,7 +2,7 @@
 //
 // Everything that depends on settings is in one immutable site. A reload creates a new site from new settings, and makes it
 // the current site. Each request ends on the site on which it began. Sites share the resources that must be open only once,
-// such as the folder of a cache. Unusable settings change nothing.
+// such as the folder of a cache. If the new settings are unusable, the current site stays.
 //
 // The package knows no flags and no terminal. It reads the environment through [Options]. Only the variables of systemd and
 // of OpenTelemetry are read directly, by libraries.
@@ -37,7 +37,7 @@ type Settings struct {
 	CacheFolder  string            // the default folder of the cache, or "" if the user has no such folder
 	Origins      originclient.User // the user's configuration for the origins of providers
 	LogLevel     slog.Level        // the minimum level of the log
-	// Effective contains the settings as text, by which the log names those that a reload changes.
+	// Effective contains the settings as text. The log uses it to name the settings that a reload changes.
 	Effective *config.Effective
 
 	files *files.Snapshot // the files that the settings were read from
@@ -60,8 +60,8 @@ func (s *Settings) dataFolder() (string, error) {
 // Options contains the first settings of a gateway, and everything else that it needs.
 type Options struct {
 	Settings Settings                                // the first settings
-	Files    *files.Snapshot                         // the files that they were read from
-	Load     func(*files.Snapshot) (Settings, error) // reads the settings again, all files through the snapshot
+	Files    *files.Snapshot                         // the files that the first settings were read from
+	Load     func(*files.Snapshot) (Settings, error) // reads the settings again, and records the files in the snapshot
 	Reload   <-chan os.Signal                        // requests a reload, even if no file has changed
 	Started  func(Address) error                     // is called once, when the gateway listens
 
@@ -153,7 +153,7 @@ func (s *Settings) check() error {
 	return UsageError{found}
 }
 
-// hosts returns the names that clients may use for this machine, with the given host of the gateway's URL.
+// hosts returns the names that clients may use for this machine. first is the host of the gateway's URL.
 func (s *Settings) hosts(first string) []string {
 	hosts := []string{"localhost", "127.0.0.1", "::1"}
 	for _, host := range []string{s.publicHost(), first} {
@@ -164,7 +164,8 @@ func (s *Settings) hosts(first string) []string {
 	return hosts
 }
 
-// publicHost returns the host of the address to listen on, or the machine's name if that is every interface.
+// publicHost returns the host of the address to listen on. If the gateway listens on every interface, it returns the
+// machine's name.
 func (s *Settings) publicHost() string {
 	host, _, _ := net.SplitHostPort(s.gateway().Listen)
 	if ip := net.ParseIP(host); host != "" && (ip == nil || !ip.IsUnspecified()) {

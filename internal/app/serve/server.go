@@ -124,8 +124,8 @@ func (l *live) serve(ctx context.Context, listener net.Listener) error {
 const handshakeError = "http: TLS handshake error from "
 
 // errorLog receives the messages of a net/http server. It logs them at the level debug. At most once a minute, it logs a
-// failed TLS handshake as a warning instead, because a client that does not trust the certificate sends no request, and is
-// in no other line.
+// failed TLS handshake as a warning instead, because a client that does not trust the certificate sends no request, so no
+// other line names it.
 type errorLog struct {
 	log      *slog.Logger
 	warnings telemetry.Throttle
@@ -144,8 +144,8 @@ func (e *errorLog) Write(message []byte) (int, error) {
 	return len(message), nil
 }
 
-// handshake returns the client's address without its port, and the reason, from a message about a failed handshake. The bool
-// is false for other messages, and for a connection that the client closed before it sent anything, as a load balancer's
+// handshake returns the client's address without its port, and the reason, from a message about a failed handshake. ok is
+// false for other messages, and for a connection that the client closed before it sent anything, as a load balancer's
 // health check does.
 func handshake(message string) (client, reason string, ok bool) {
 	rest, ok := strings.CutPrefix(message, handshakeError)

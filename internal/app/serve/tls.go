@@ -80,7 +80,8 @@ func (c *certificates) configFor(hello *tls.ClientHelloInfo) (*tls.Config, error
 	return c.current.Get(), nil
 }
 
-// expires returns when the certificate in force expires: the first of several, or the zero time if there is none.
+// expires returns when the certificate in force expires. If there are several, it returns the earliest time, and if there
+// is none, the zero time.
 func (c *certificates) expires() time.Time {
 	current := c.current.Get()
 	if c.acme != nil {
@@ -109,7 +110,7 @@ func explainFiles(err error, clientCAFile string) error {
 
 // serverConfig returns a TLS configuration without certificates. The server prefers HTTP/1.1, over which net/http needs only
 // half the CPU time to send an archive. If the gateway and its clients run on the same machine, HTTP/2 would delay the
-// clients' command init.
+// clients' init.
 func serverConfig() *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1", "h2"}}
 }
@@ -141,7 +142,7 @@ func (s *site) speakTLS() error {
 	return err
 }
 
-// localCertificate opens the local CA in the data folder, and returns a certificate of it for the given hosts.
+// localCertificate opens the local CA in the data folder, and returns a certificate that the CA signs for the given hosts.
 func localCertificate(data string, hosts []string, log *slog.Logger) (*localca.Leaf, error) {
 	data, err := filepath.Abs(data)
 	if err != nil {

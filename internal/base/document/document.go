@@ -31,7 +31,7 @@ type Limits struct {
 	Elements int
 }
 
-// maxDepth is the smallest number of nested arrays and objects that is too large. The protocols' documents have six levels.
+// maxDepth is the depth of nested arrays and objects at which a document is refused. The protocols' documents have six levels.
 const maxDepth = 64
 
 // ErrTooLarge means that a document exceeds one of its limits.

@@ -2,7 +2,7 @@
 // each file, and reports changes of files and folders. It can also replace a file atomically in a folder that a user
 // names.
 //
-// No function of the package waits for another process without end. Files are opened without blocking, because opening
+// No function of the package waits forever for another process. Files are opened without blocking, because opening
 // a named pipe would otherwise wait for a process that writes to the pipe. [Read] and [Open] accept regular files only.
 // [ReadGiven] and [OpenGiven] also accept pipes, but wait for their content only until a deadline.
 //

@@ -71,7 +71,7 @@ func Above(dir string) []string {
 // errRepository means that a folder is the root of a Git repository.
 var errRepository = errors.New("the root of a repository")
 
-// ends returns an error if a search ends in dir. In a submodule or a work tree, .git is a file.
+// ends returns an error if the search must end in dir. In a submodule or a work tree, .git is a file.
 func ends(dir string) error {
 	_, err := os.Lstat(filepath.Join(dir, ".git"))
 	switch {
@@ -83,8 +83,8 @@ func ends(dir string) error {
 	return err
 }
 
-// IsOwn reports whether a file belongs to this user or to the system's administrator. If the file
-// is a link, its target must, too. The errors are those of [os.Stat].
+// IsOwn reports whether a file belongs to this user or to the system's administrator. If the file is a link, this must
+// hold for its target, too. The errors are those of [os.Stat].
 func IsOwn(name string) (bool, error) {
 	for _, stat := range []func(string) (os.FileInfo, error){os.Lstat, os.Stat} {
 		info, err := stat(name)

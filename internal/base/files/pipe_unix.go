@@ -49,8 +49,8 @@ func (p *pipe) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// readBefore reads from a file that was opened without blocking. poll tells apart a pipe that
-// no process has opened for writing yet, and a pipe whose writers are gone. read does not.
+// readBefore reads from a file that was opened without blocking. It uses poll, which distinguishes a pipe that no process
+// has opened for writing yet from a pipe whose writers are gone. read does not.
 func readBefore(ctx context.Context, until time.Time, f *os.File, b []byte) (n int, err error) {
 	raw, err := f.SyscallConn()
 	if err != nil || len(b) == 0 {

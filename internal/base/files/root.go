@@ -65,7 +65,8 @@ func Replace(root *os.Root, name string, body io.Reader, check func() error) err
 	return errors.Join(err, f.Close())
 }
 
-// createTemporary creates and locks a temporary file in a folder. On a file system without locks, nobody removes it either.
+// createTemporary creates and locks a temporary file in a folder. On a file system without locks, the file is not locked,
+// but no other process removes it either.
 func createTemporary(root *os.Root, dir string) (*os.File, string, error) {
 	for range 3 {
 		temp := path.Join(dir, temporary+rand.Text())
@@ -78,7 +79,7 @@ func createTemporary(root *os.Root, dir string) (*os.File, string, error) {
 				return f, temp, nil
 			}
 		}
-		f.Close() // a process that sweeps the folder was faster than the lock, and removes the file
+		f.Close() // another process swept the folder before the lock, and removes the file
 	}
 	return nil, "", errors.New("other processes remove its temporary files")
 }
@@ -88,7 +89,7 @@ func createTemporary(root *os.Root, dir string) (*os.File, string, error) {
 func SweepTemporary(root *os.Root, dir string) {
 	entries, err := fs.ReadDir(root.FS(), dir)
 	if err != nil {
-		return // whoever writes to the folder reports it
+		return // the next write to the folder reports the error
 	}
 	for _, e := range entries {
 		name := path.Join(dir, e.Name())

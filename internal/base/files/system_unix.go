@@ -25,7 +25,7 @@ func isOwn(_ string, info os.FileInfo) (bool, error) {
 
 func ownerOf(info os.FileInfo) int { return int(info.Sys().(*syscall.Stat_t).Uid) }
 
-// isOwner reports whether a file of owner is own for user, where / belongs to root.
+// isOwner reports whether the owner of a file is the user or root. The parameter root is the owner of /.
 func isOwner(owner, user, root int) bool { return owner == user || owner == 0 || owner == root }
 
 // Free returns how many bytes are free for this user on the disk of a folder.

@@ -9,7 +9,7 @@ import (
 )
 
 // sameFileSystem returns true, because the folders above a folder are on its drive. Mounted folders
-// are rare, and their files are checked by isOwn all the same.
+// are rare, and isOwn still checks their files.
 func sameFileSystem(_, _ os.FileInfo) bool { return true }
 
 func isOwn(name string, _ os.FileInfo) (bool, error) {

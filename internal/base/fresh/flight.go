@@ -58,8 +58,8 @@ func (c *Cache[K, V]) sinceFailure(e *entry[K, V], now time.Time) time.Duration 
 	return now.Sub(last)
 }
 
-// wait waits for the source's answer, which follows the last one that the caller has seen. If there is a stale answer, it
-// waits for at most [Options].Patience, and then returns that. It also returns the counter for the outcome.
+// wait waits for an answer that is newer than last, the answer that the caller has seen. If there is a stale answer, wait
+// returns it when the source fails, or after [Options].Patience. It also returns the counter for the outcome.
 func (c *Cache[K, V]) wait(ctx context.Context, e *entry[K, V], last, stale *Answer[V]) (*Answer[V], *atomic.Uint64, error) {
 	n := c.o.Counters
 	if f := e.failure.Load(); stale == nil && f != nil && time.Since(f.at) < c.o.FailureTTL {
@@ -88,8 +88,8 @@ func (c *Cache[K, V]) wait(ctx context.Context, e *entry[K, V], last, stale *Ans
 	return nil, &n.Failures, err
 }
 
-// refresh asks the source in the background for the answer after last, unless a fetch of the key is in flight or too many
-// other keys are being refreshed.
+// refresh asks the source in the background for an answer that is newer than last, unless a fetch of the key is in flight
+// or too many other keys are being refreshed.
 func (c *Cache[K, V]) refresh(e *entry[K, V], last *Answer[V]) {
 	if !e.busy.CompareAndSwap(false, true) {
 		return

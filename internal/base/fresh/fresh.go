@@ -111,7 +111,7 @@ type Options[K, V any] struct {
 	Counters *Counters
 }
 
-// Counters counts the answers of a [Cache] by their kind. A cache can share those of a cache that it replaces.
+// Counters counts the answers of a [Cache] by their kind. A cache can share the counters of a cache that it replaces.
 type Counters struct {
 	Hits      atomic.Uint64 // current answers
 	Misses    atomic.Uint64 // the source answered while the caller waited

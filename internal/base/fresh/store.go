@@ -30,7 +30,7 @@ type entry[K, V any] struct {
 	cost int64
 }
 
-// fetched is what the fetches of an entry brought.
+// fetched holds the results of the fetches of an entry.
 type fetched[V any] struct {
 	load    sync.Once
 	answer  atomic.Pointer[Answer[V]] // nil: no answer yet

@@ -3,8 +3,8 @@
 //
 // Invariants:
 //
-//   - No error contains the standard output of a helper that succeeds, because the output is a secret. Of a helper that
-//     fails, an error contains a sentence without what may be a secret, if [Command.ReasonOnStdout] is set.
+//   - No error contains the standard output of a helper that succeeds, because the output is a secret. If a helper fails,
+//     and [Command.ReasonOnStdout] is set, the error contains a sentence of the output, with likely secrets redacted.
 //   - A run ends within its limit plus its grace period. The output of a run takes at most 64 KiB of memory.
 package helper
 
@@ -65,7 +65,7 @@ func (c Command) Run(ctx context.Context) (bool, error) {
 	return found, err
 }
 
-// run is Get without the answer, which is in the returned output.
+// run is like Get, but returns the output instead of the answer.
 func (c Command) run(ctx context.Context) (cappedBuffer, bool, error) {
 	limited, cancel := context.WithTimeout(ctx, c.Limit)
 	defer cancel()

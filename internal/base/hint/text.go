@@ -18,9 +18,9 @@ func OneLine(s string) string {
 	return strings.Join(strings.Fields(strings.Map(Printable, s)), " ")
 }
 
-// Printable is the mapping, for [strings.Map] and [bytes.Map], of a text of several lines to one that is safe to print. It
-// replaces all characters that are not printable with spaces, except for line feeds and tabs: control characters (C0 and
-// C1), marks that change the direction of text, and other invisible characters.
+// Printable makes a text of several lines safe to print, with [strings.Map] or [bytes.Map]. It replaces all characters
+// that are not printable with spaces, except for line feeds and tabs: control characters (C0 and C1), marks that change
+// the direction of text, and other invisible characters.
 func Printable(r rune) rune {
 	if r == '\n' || r == '\t' || unicode.IsPrint(r) {
 		return r
@@ -36,8 +36,8 @@ func Count(n int, thing string) string {
 	return fmt.Sprintf("%d %s", n, thing)
 }
 
-// Nearest returns the element of names that name is probably a misspelling of: the one with the smallest edit distance to
-// name. It returns "" if this distance is more than two, or more than half of the length of name.
+// Nearest returns the element of names that the user probably meant by a misspelt name: the one with the smallest edit
+// distance to name. It returns "" if this distance is more than two, or more than half of the length of name.
 func Nearest(name string, names []string) string {
 	best, least := "", 3
 	if len(name) > maxName {
@@ -100,7 +100,7 @@ func joined(text string) string {
 	return out.String()
 }
 
-// programs are the programs whose command lines are in messages. groups are their commands that have commands of their own.
+// programs are the programs whose command lines occur in messages. groups are their commands that have subcommands.
 var (
 	programs = []string{"chmod", "gpg", "ocibridge", "openssl", "terraform", "tofu"}
 	groups   = []string{"config", "help", "module", "providers"}
@@ -127,7 +127,7 @@ func continues(command []string, word string) bool {
 var (
 	// ended matches a word with which a command line ends.
 	ended = regexp.MustCompile(`[,;:!?)]$|[^.]\.$`)
-	// argument matches an argument: a flag, a placeholder such as FILE, a number, and what has characters that words of a
-	// sentence lack.
+	// argument matches an argument: a flag, a placeholder such as FILE, a number, or a word with characters that do not
+	// occur in the words of a sentence.
 	argument = regexp.MustCompile(`^[-<>$'"\d]|^\.+$|[/@=_]|:\w|^[A-Z][A-Z0-9]+[.,;:!?)]*$`)
 )

@@ -41,7 +41,7 @@ const (
 	tempPrefix = ".ca-"
 
 	years  = 10        // the lifetime of a CA
-	margin = time.Hour // certificates are valid since before their creation, for clients with a slow clock
+	margin = time.Hour // how long before its creation a certificate becomes valid, for clients with a slow clock
 )
 
 var (

@@ -17,7 +17,8 @@ func Refused(err error) bool {
 	return errors.Is(err, syscall.ECONNREFUSED) || windowsErrno(err, 10061)
 }
 
-// NoSuchHost reports whether err means that the DNS has no such host, as addresses of providers and modules may name.
+// NoSuchHost reports whether err means that the DNS has no such host. Addresses of providers and modules may name such
+// hosts.
 func NoSuchHost(err error) bool {
 	dns, ok := errors.AsType[*net.DNSError](err)
 	return ok && dns.IsNotFound
@@ -29,8 +30,8 @@ func Lost(err error) bool {
 		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || windowsErrno(err, 10053, 10054) || http2Lost(err)
 }
 
-// http2Lost reports whether err is an HTTP/2 error for a connection or a request that the server ended. net/http exports
-// no types of these errors, but errors.As can store the error of a request in any struct of the same shape.
+// http2Lost reports whether err is an HTTP/2 error for a connection or a request that the server ended. net/http does
+// not export the types of these errors, but errors.As can store the error of a request in any struct of the same shape.
 func http2Lost(err error) bool {
 	return errors.As(err, new(http2Reset)) || strings.Contains(err.Error(), "http2: client connection ") || strings.Contains(err.Error(), "http2: server sent GOAWAY")
 }

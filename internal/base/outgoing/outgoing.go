@@ -23,7 +23,7 @@ const FirstByte = "bytes=0-0"
 const maxHeader = 64 << 10
 
 // Transport returns a copy of [http.DefaultTransport] with its own connections. A request fails if the headers of its
-// response have more than 64 KiB, in HTTP/1 and in HTTP/2, or if the variable that names its proxy does not contain a URL.
+// response have more than 64 KiB, in HTTP/1 and in HTTP/2, or if the variable that names its proxy is invalid.
 // If a proxy refuses a connection, the error is a [ProxyError] with a hint. Clones of the transport behave in the same way.
 // The caller may change the transport before the first request.
 func Transport() *http.Transport {
@@ -41,9 +41,9 @@ func Transport() *http.Transport {
 	return t
 }
 
-// Trust makes the transport t trust the certificates in a PEM bundle, in addition to the authorities that t names, or else
-// to the system's. It does nothing if pem is nil, and reports whether pem contains a certificate otherwise. It must be
-// called before the first request.
+// Trust makes the transport t trust the certificates in a PEM bundle. t also keeps the authorities that it has, or else
+// the system's. Trust reports whether pem contains a certificate. If pem is nil, it does nothing, and returns true. It
+// must be called before the first request.
 func Trust(t *http.Transport, pem []byte) bool {
 	if pem == nil {
 		return true

@@ -28,13 +28,14 @@ func (e *ProxyError) Error() string {
 	return fmt.Sprintf("proxy %s answered %d %s", e.Proxy, e.Status, http.StatusText(e.Status))
 }
 
-// Route is the way of requests to a host.
+// Route says whether requests reach a host through a proxy.
 type Route struct {
 	Variable string // the variable that names a proxy for the URL's scheme; "" if there is none
 	Proxy    string // HOST:PORT, without a user and password; "" if requests use no proxy
 }
 
-// RouteTo returns the way of requests for a URL. It fails as the requests would if the variable does not contain a URL.
+// RouteTo returns the route of requests for a URL. Like the requests themselves, it fails if the variable that names the
+// proxy contains neither a URL nor HOST:PORT.
 func RouteTo(to *url.URL) (Route, error) {
 	name := variable(to)
 	if os.Getenv(name) == "" {
@@ -47,9 +48,10 @@ func RouteTo(to *url.URL) (Route, error) {
 	return Route{name, proxy.Host}, nil
 }
 
-// checkVariable returns a function that calls the given function, which reads the proxy from the environment. It fails if
-// the variable for the request does not contain a URL: net/http would send the request without a proxy. The error does not
-// contain the value of the variable, which may contain a password.
+// checkVariable returns a function that first checks the proxy variable for a request, and then calls proxy, which reads
+// the proxy from the environment. The function fails if the variable contains neither a URL nor HOST:PORT, because
+// net/http would send the request without a proxy. The error does not contain the value of the variable, which may
+// contain a password.
 func checkVariable(proxy func(*http.Request) (*url.URL, error)) func(*http.Request) (*url.URL, error) {
 	return func(req *http.Request) (*url.URL, error) {
 		name := variable(req.URL)

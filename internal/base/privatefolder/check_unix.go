@@ -29,7 +29,7 @@ func (p process) checkAbove(path string) error {
 	return p.check(filepath.Dir(path), true)
 }
 
-// forOwner returns a process of the user whom a folder belongs to, if p is root's.
+// forOwner returns a process of the user who owns path, if p is a process of root. Otherwise, it returns p.
 func (p process) forOwner(path string) process {
 	found, err := os.Stat(path)
 	if err != nil {
@@ -38,7 +38,8 @@ func (p process) forOwner(path string) process {
 	return p.as(owners(found))
 }
 
-// as returns the process of another user, if p is root's. Otherwise, it returns p.
+// as returns a process of the given user and group, if p is a process of root and the user is not. Otherwise, it returns
+// p.
 func (p process) as(user, group int) process {
 	if p.isRoot(p.user) && !p.isRoot(user) {
 		p.user, p.groups = user, []int{group}
@@ -46,7 +47,7 @@ func (p process) as(user, group int) process {
 	return p
 }
 
-// process has the user and the groups of a process.
+// process describes the user and the groups of a process.
 type process struct {
 	user   int
 	root   int   // the owner of /, which can have another number than 0 in a user namespace
@@ -65,7 +66,7 @@ func thisProcess() process {
 	return p
 }
 
-// check is [Check]. If leads is true, the folder only leads to another one.
+// check is [Check]. If leads is true, path only leads to the folder that matters.
 func (p process) check(path string, leads bool) error {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -130,8 +131,9 @@ func owners(file fs.FileInfo) (user, group int) {
 	return int(stat.Uid), int(stat.Gid)
 }
 
-// isOwnGroup reports whether a group is one of this process, or root's, and no other user is known to be in it. owner is
-// that of the folder.
+// isOwnGroup reports whether a group may write to a folder that owner owns. No other user may be known to be in the
+// group. If root is the owner, the group must be root's or one of this process. Otherwise, it must be the user's private
+// group, see [Check].
 func (p process) isOwnGroup(owner, group int) bool {
 	a, err := readAccounts(p.etc)
 	if err != nil || slices.ContainsFunc(a.members(group), p.isOther) {
@@ -182,7 +184,7 @@ func readAccounts(etc string) (a accounts, err error) {
 	return a, err
 }
 
-// lines returns the fields of each line of a file, at least four.
+// lines returns the fields of each line of a file. Missing fields, up to the fourth, are empty.
 func lines(name string) (out [][]string, err error) {
 	text, err := files.Read(name)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

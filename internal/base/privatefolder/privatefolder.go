@@ -48,8 +48,8 @@ type Checker struct{ process }
 func ForUser() Checker { return Checker{thisProcess()} }
 
 // ForOwner returns the Checker for this user. If this user is root, and path is a folder of another user, it returns the
-// one for that user: an administrator examines the data of a service. It is not for callers that write, or
-// that serve or run what is in the folder.
+// Checker for that user, so that an administrator can examine the data of a service. Callers must not use it to write
+// files, or to serve or run what is in the folder.
 func ForOwner(path string) Checker { return Checker{thisProcess().forOwner(path)} }
 
 // Make is like the function [Make].

@@ -6,10 +6,10 @@
 //
 // Invariants:
 //
-//   - A response ends if the client takes less than 32 KiB in [Stall], or if it takes longer than [Whole] for all.
-//   - Nothing is sent if the handler panics before it has returned.
-//   - A handler that flushes, or sets its own write deadline, streams: its response is not buffered, and the handler bounds
-//     the time of its client.
+//   - A response breaks off if the client reads less than 32 KiB in [Stall], or needs longer than [Whole] for the document.
+//   - If the handler panics, nothing of a buffered response is sent.
+//   - If a handler flushes, or sets a write deadline, its response is streamed without a buffer. The handler itself then
+//     limits the client's time.
 //   - A redirect's Location has only printable ASCII.
 package respond
 
@@ -97,8 +97,8 @@ func (d *Documents) share(data []byte) (shared []byte, release func()) {
 }
 
 // Send sends a whole document that nobody changes any more. If w is or wraps the writer that [Documents.Serve] passes to a
-// handler, the document is sent when the handler has returned. If shared is true, the caller holds the document anyway, and
-// equal documents are not looked up. Send returns the number of bytes that were sent or will be sent.
+// handler, the document is sent when the handler has returned. If shared is true, the caller keeps the document in memory,
+// so equal documents are not looked up. Send returns the number of bytes that were sent or will be sent.
 func Send(w http.ResponseWriter, data []byte, shared bool) int {
 	if out := responseOf(w); out != nil && !out.streams && len(out.body) == 0 {
 		out.body, out.shared = data, shared
@@ -162,7 +162,8 @@ type response struct {
 	body    []byte
 	shared  bool // the body belongs to the caller of Send
 	streams bool // nothing is buffered any more
-	// end is when a response ends that did not fit into the buffer. It is zero if the handler bounds the client's time.
+	// end is the deadline of a response that did not fit into the buffer. It is zero if the handler limits the client's
+	// time.
 	end time.Time
 }
 

@@ -1,4 +1,4 @@
-// Package subject is about what the versions in a repository are versions of: a provider or a module.
+// Package subject defines subjects. A subject is what a repository stores versions of: a provider or a module.
 package subject
 
 import (
@@ -9,10 +9,10 @@ import (
 	"github.com/opentofu/svchost"
 )
 
-// Kind is a kind of subjects. Its text is the word for people, logs and JSON.
+// Kind is the kind of a subject. Its text is the word for people, logs and JSON.
 type Kind string
 
-// The kinds.
+// The kinds of subjects.
 const (
 	Provider Kind = "provider"
 	Module   Kind = "module"
@@ -28,20 +28,20 @@ func kinds() (out []Kind) {
 	return out
 }
 
-// Traits are how the subjects of one kind differ from those of others.
+// Traits describe how the subjects of one kind differ from other subjects.
 type Traits struct {
-	// Plural is the word for several, also in JSON.
+	// Plural is the word for several subjects, also in JSON.
 	Plural string
 	// List is the command that lists versions.
 	List string
 	// Push is the command that stores versions. It contains %s for the address.
 	Push string
-	// Replace is the command that replaces what the tag of a version names.
+	// Replace is the command that replaces a stored version.
 	Replace string
 	// Prefix precedes the path in names of files. It ends in a colon. No hostname contains a colon, so a path with a prefix
 	// differs from every path without one.
 	Prefix string
-	// Page is the first part of the paths of pages.
+	// Page is the first part of the path of a subject's web page.
 	Page string
 	// Packages means that a version has packages for platforms, and evidence that decides whether the version is served.
 	Packages bool
@@ -89,7 +89,7 @@ type Address interface {
 	Hostname() string
 	// Namespace returns the part after the hostname.
 	Namespace() string
-	// Parts returns the parts of Path, and "" for those that the kind does not have. Unlike Path, it allocates nothing.
+	// Parts returns the parts of Path, and "" for parts that the kind does not have. Unlike Path, it allocates nothing.
 	Parts() [MaxParts]string
 	// Pattern returns the pattern that matches only this address.
 	Pattern() Pattern
@@ -99,7 +99,7 @@ type Address interface {
 	String() string
 }
 
-// List returns addresses of one kind among those of all kinds.
+// List converts a list of addresses of one kind.
 func List[A Address](all []A) []Address {
 	out := make([]Address, len(all))
 	for i, a := range all {
@@ -108,7 +108,7 @@ func List[A Address](all []A) []Address {
 	return out
 }
 
-// Of returns the addresses of one kind among those of all kinds.
+// Of returns the addresses of one kind from a list of addresses of all kinds.
 func Of[A Address](all []Address) (out []A) {
 	for _, a := range all {
 		if a, ok := a.(A); ok {
@@ -118,7 +118,7 @@ func Of[A Address](all []Address) (out []A) {
 	return out
 }
 
-// ByKind groups what belongs to addresses by their kind.
+// ByKind groups a list by the kind of each element's address, which the function of returns.
 func ByKind[T any](all []T, of func(T) Address) map[Kind][]T {
 	out := map[Kind][]T{}
 	for _, t := range all {
@@ -128,10 +128,10 @@ func ByKind[T any](all []T, of func(T) Address) map[Kind][]T {
 	return out
 }
 
-// Member returns a JSON object with the address, under the word for its kind.
+// Member returns a JSON object with the address as its only member. The name of the member is the kind.
 func Member(a Address) map[Kind]Address { return map[Kind]Address{a.Kind(): a} }
 
-// Attr returns the address for a log or a span, under the word for its kind.
+// Attr returns the address as an attribute of a log or a span. The key is the kind.
 func Attr(a Address) slog.Attr { return slog.String(string(a.Kind()), a.String()) }
 
 // Wildcard is the part of a pattern that matches every value.
@@ -166,7 +166,7 @@ func Named(values []string) (n int) {
 	return n
 }
 
-// Exactly reports whether a pattern matches an address. Unlike Covers, it distinguishes capitals.
+// Exactly reports whether a pattern matches an address. Unlike Covers, it is case-sensitive.
 func Exactly(p Pattern, a Address) bool {
 	parts := a.Parts()
 	for i, v := range p.Values() {
@@ -179,7 +179,7 @@ func Exactly(p Pattern, a Address) bool {
 
 // SelectorOf selects addresses by patterns. The zero value selects all.
 type SelectorOf[P Pattern] struct {
-	Include []P // empty selects every address; patterns for one kind alone select nothing of the others
+	Include []P // empty selects every address; if all patterns are of one kind, no address of another kind is selected
 	Exclude []P // takes precedence over Include
 }
 
@@ -192,7 +192,7 @@ func (s SelectorOf[P]) Selects(a Address) bool {
 	return !slices.ContainsFunc(s.Exclude, covers) && (len(s.Include) == 0 || slices.ContainsFunc(s.Include, covers))
 }
 
-// Any returns the same selector among those for all kinds.
+// Any converts the selector to one for addresses of all kinds, with the same patterns.
 func (s SelectorOf[P]) Any() (out Selector) {
 	for _, p := range s.Include {
 		out.Include = append(out.Include, p)

@@ -44,7 +44,7 @@ type Metrics struct {
 	reloadTime prometheus.Gauge
 }
 
-// sampled maps the names of gauges, whose values each scrape reads anew, to their help texts.
+// sampled maps the names of sampled gauges to their help texts. Each scrape reads the values of these gauges anew.
 var sampled = map[string]string{
 	"catalog_memory_bytes":                     "The approximate size of the catalog in memory.",
 	"catalog_entries":                          "Entries of the catalog in memory.",
@@ -196,8 +196,8 @@ func (m *Metrics) gauge(name, help string, labels prometheus.Labels) prometheus.
 	return g
 }
 
-// counters registers a metric with the given labels. Its counters for the given values of its only label exist from the
-// start.
+// counters registers a metric with the given labels. If there are values, there is only one label, and its counters for
+// these values exist from the start.
 func (m *Metrics) counters(name, help string, values []string, labels ...string) *prometheus.CounterVec {
 	v := prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}, labels)
 	m.registry.MustRegister(v)

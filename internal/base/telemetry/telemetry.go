@@ -43,13 +43,14 @@ func requestFrom(ctx context.Context) request {
 	return r
 }
 
-// WithRequest returns a copy of ctx that carries the id of a request and a tracer, or nil for a request without spans.
+// WithRequest returns a copy of ctx that carries the id and the tracer of a request. t is nil for a request without
+// spans.
 func WithRequest(ctx context.Context, id string, t Tracer) context.Context {
 	return context.WithValue(ctx, requestKey{}, request{id, t})
 }
 
-// Follow returns a copy of ctx that carries the id and the trace of another context's request. It is for an operation that
-// several requests wait for, whose own context can outlive each of these requests.
+// Follow returns a copy of ctx that carries the id and the trace of another context's request. It is for an operation
+// that several requests wait for. The operation's own context, ctx, can outlive each of these requests.
 func Follow(ctx, from context.Context) context.Context {
 	r := requestFrom(from)
 	if r == (request{}) {
@@ -102,7 +103,8 @@ type Throttle struct {
 	others int // events since the last warning
 }
 
-// Allow reports whether an event is to be logged as a warning, and how many events were not since the last warning.
+// Allow reports whether to log an event as a warning. others is the number of events since the last warning that were not
+// logged as warnings.
 func (t *Throttle) Allow() (warn bool, others int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

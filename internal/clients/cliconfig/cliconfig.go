@@ -50,7 +50,7 @@ type Environment struct {
 
 // Config is the part of the user's CLI configuration that concerns ocibridge. It does not change after it was loaded.
 type Config struct {
-	Files      []string    // that were read, in order
+	Files      []string    // the files that were read, in order
 	Warnings   []string    // sentences for the user about ignored settings
 	OCIMirrors []OCIMirror // the oci_mirror blocks, ordered by file and line
 
@@ -75,8 +75,8 @@ type OCIMirror struct {
 // Services returns the services in the host blocks, by host, in the form that svchost's disco.ForceHostServices accepts.
 func (c *Config) Services() map[svchost.Hostname]map[string]any { return maps.Clone(c.services) }
 
-// Load reads the user's configuration. It warns if another main file than the one that OpenTofu reads has blocks that
-// concern ocibridge. If there is no file, Load returns an empty configuration and no error. If TF_CLI_CONFIG_FILE or
+// Load reads the user's configuration. It warns if a main file that OpenTofu does not read has blocks that concern
+// ocibridge. If there is no file, Load returns an empty configuration and no error. If TF_CLI_CONFIG_FILE or
 // TERRAFORM_CONFIG names a missing file, Load only adds a warning, as the clients do. Load returns an error that names the
 // file if a file cannot be parsed, or if a file in the configuration folder cannot be read.
 func Load(env Environment) (*Config, error) {

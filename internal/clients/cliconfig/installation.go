@@ -26,14 +26,14 @@ type method struct {
 //
 // The client asks the host itself only through the direct method. It merges the versions from all methods that match a
 // provider, and installs a version from the first of them that has it. A provider therefore depends on its host alone
-// only if direct is its one method. CheckInstallation returns nil if this holds for at least one provider of the host.
+// only if direct is its only method. CheckInstallation returns nil if this holds for at least one provider of the host.
 // Without a provider_installation block, the client asks the host for every provider that is not in its folders of
 // plugins. Overrides for development concern only the providers that they name.
 func (m *Merged) CheckInstallation(host svchost.Hostname) error {
 	return m.checkInstallation(host, []svchost.Hostname{host})
 }
 
-// checkInstallation is CheckInstallation for one of several hosts. The hint is for all of them.
+// checkInstallation is CheckInstallation for one of several hosts. The hint names all of them.
 func (m *Merged) checkInstallation(host svchost.Hostname, all []svchost.Hostname) error {
 	for _, s := range m.settings {
 		if s.kind == "provider_installation" {
@@ -47,7 +47,7 @@ func (m *Merged) checkInstallation(host svchost.Hostname, all []svchost.Hostname
 
 func (m *Merged) checkBlock(s setting, host svchost.Hostname, all []svchost.Hostname) error {
 	methods := m.methods(s)
-	var other, alone *method // mirrors with and without a direct block for the same providers
+	var other, alone *method // the first mirror of providers that also have a direct block, and of providers that have none
 	for _, a := range examples(host, methods) {
 		direct, mirror := sourcesOf(methods, a)
 		if direct && mirror == nil {
@@ -149,8 +149,8 @@ func (x method) matches(a provider.Address) bool {
 	return !in(x.exclude) && (len(x.include) == 0 || in(x.include))
 }
 
-// examples returns one provider of the host for each set of its providers that the methods treat alike. The first is a
-// provider that no pattern names.
+// examples returns one provider of the host that no pattern names, and one provider for each pattern that names the host.
+// The methods treat each other provider of the host like one of these.
 func examples(host svchost.Hostname, methods []method) []provider.Address {
 	parts := [][2]string{{"*", "*"}}
 	for _, x := range methods {

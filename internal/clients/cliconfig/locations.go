@@ -94,7 +94,8 @@ func (env Environment) readFolder(dir string) ([]textFile, error) {
 }
 
 // override returns the file that TF_CLI_CONFIG_FILE or TERRAFORM_CONFIG names, or "" if neither is set. This file
-// replaces all standard files. A file that a program has put in the place of the user's files does not count.
+// replaces all standard files. A file that [Environment.Substitute] has named does not count: override returns the file
+// that the user named instead.
 func (env Environment) override() string {
 	name := env.Getenv("TF_CLI_CONFIG_FILE")
 	if name != "" && name == env.Getenv(substitute) {
@@ -103,13 +104,13 @@ func (env Environment) override() string {
 	return cmp.Or(name, env.Getenv("TERRAFORM_CONFIG"))
 }
 
-// The variables that tell ocibridge which file Substitute has put in the place of which other file.
+// The variables by which Substitute tells a later ocibridge the file that it has named, and the user's own file.
 const (
 	substitute  = "OCIBRIDGE_EXEC_CLI_CONFIG"
 	substituted = "OCIBRIDGE_EXEC_OWN_CLI_CONFIG"
 )
 
-// Substitute returns variables for a command, as "NAME=value". They make clients read the named file in the place of the
+// Substitute returns variables for a command, as "NAME=value". They make clients read the named file instead of the
 // user's files. If ocibridge is part of the command, it still reads the user's files, so that it connects to the true
 // origins.
 func (env Environment) Substitute(name string) []string {
@@ -189,8 +190,8 @@ func (env Environment) isFolder(name string) bool {
 // join joins a path with the separator of GOOS.
 func (env Environment) join(elem ...string) string { return files.Paths(env.GOOS).Join(elem...) }
 
-// warnOfPassedOver adds a warning for each standard main file that was not read because of another main file, and that
-// has blocks that the configuration lacks. A user of both clients may have credentials in the file of the other one.
+// warnOfPassedOver adds a warning for each standard main file that was not read, because another one was, and that has
+// blocks that the configuration lacks. A user of both clients may have credentials in the other client's file.
 func (c *Config) warnOfPassedOver(env Environment) {
 	if env.override() != "" {
 		return

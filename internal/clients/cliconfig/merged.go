@@ -17,11 +17,11 @@ import (
 // so the file must be private.
 //
 // Merged merges the files as the clients do:
-//   - Of the host, credentials and credentials_helper blocks with the same label, those in the last file are used. The
-//     main file is the first. The file credentials.tfrc.json in the folder is one of the others, in the order of their
-//     names.
-//   - Of an argument such as plugin_cache_dir, the first value is used that is neither empty nor false. The same holds
-//     for each argument of registry_protocols.
+//   - If several files have host, credentials or credentials_helper blocks with the same label, the last file counts.
+//     The main file is the first. The files in the folder follow in the order of their names, and
+//     credentials.tfrc.json is one of them.
+//   - If several files set an argument such as plugin_cache_dir, the first value counts that is neither empty nor
+//     false. The same holds for each argument of registry_protocols.
 //   - All other blocks are kept, also those that the client or this package does not know.
 //
 // The text is in HCL 1 syntax, also for files in JSON. Relative names in docker_style_config_files become absolute,
@@ -29,7 +29,7 @@ import (
 //
 // The text does not depend on variables such as TF_TOKEN_ and TF_PLUGIN_CACHE_DIR, which clients read themselves.
 type Merged struct {
-	Files []string // that were read, in order
+	Files []string // the files that were read, in order
 	// Warnings are sentences about files that were not read. The client does not see these files any more.
 	Warnings []string
 
@@ -187,7 +187,7 @@ func merge(earlier, later []setting) []setting {
 func sameArgument(earlier []setting, s setting) int {
 	for i, e := range earlier {
 		arguments := isArgument(e.item) && isArgument(s.item) && strings.EqualFold(e.kind, s.kind)
-		protocols := e.kind == "registry_protocols" && s.kind == e.kind // unlike arguments, with these very letters
+		protocols := e.kind == "registry_protocols" && s.kind == e.kind // case-sensitive, unlike the names of arguments
 		if e.file != s.file && (arguments || protocols) {
 			return i
 		}
@@ -213,7 +213,7 @@ func mergeItem(earlier, later *ast.ObjectItem) *ast.ObjectItem {
 	return &ast.ObjectItem{Keys: earlier.Keys, Assign: earlier.Assign, Val: &ast.ObjectType{List: both}}
 }
 
-// isUnset reports whether clients take a value as if it were absent.
+// isUnset reports whether clients treat a value as absent.
 func isUnset(v ast.Node) bool {
 	l, ok := v.(*ast.LiteralType)
 	return ok && (l.Token.Text == `""` || l.Token.Text == "false")

@@ -77,7 +77,7 @@ type Entry struct {
 	Version  provider.Version `json:"version"`
 	// Missing is set if the registry does not have the version. Then the fields below are empty.
 	Missing bool `json:"missing,omitempty"`
-	// Verdict says how the hashes were verified, and Fingerprint with which key. Pinned is set if a trust block pins it.
+	// Verdict says how the hashes were verified, and Fingerprint with which key. Pinned is set if a trust block pins the key.
 	Verdict     trust.Verdict       `json:"verdict,omitempty"`
 	Fingerprint string              `json:"fingerprint,omitempty"`
 	Pinned      bool                `json:"pinned,omitempty"`

@@ -82,7 +82,7 @@ type reading struct {
 	withheld []artifact.Package
 	// leftOut are the platforms whose stored packages are withheld, or listed in no checksum document.
 	leftOut []provider.Platform
-	// contents contains the h1: hashes of packages without an annotated one, once hashContents has read them.
+	// contents contains the h1: hashes of packages that have no annotated one. hashContents computes them.
 	contents map[provider.Platform]provider.H1s
 	missing  []string // the version or the packages that the registry does not have
 	warnings []string
@@ -225,7 +225,7 @@ func (r *reading) verify(ctx context.Context, index *artifact.Version) (*artifac
 		case errors.Is(refused.Err, trust.ErrChecksum):
 			return nil, hint.Wrap(fmt.Errorf("%s: %w", r.target, refused.Err), "the registry's package is not the one that the publisher released: push it again from its origin, with --force")
 		case refused.OtherName() && !r.policy.Pins():
-			// The signed document lists the package's digest, and clients compare no more.
+			// The signed document lists the package's digest, and clients compare nothing else.
 			r.warnings = append(r.warnings, fmt.Sprintf("%s: %v; clients install it, and its hashes are added", r.target, refused.Err))
 			checked.Packages = append(checked.Packages, refused.Package)
 			continue

@@ -35,7 +35,7 @@ const MaxBytes = 1 << 20
 type File struct {
 	Name      string     // the path of the file, for messages
 	Providers []Provider // the entries, in the order of the file
-	Warnings  []string   // that clients show about the file
+	Warnings  []string   // the warnings that clients show about the file
 
 	src []byte
 }
