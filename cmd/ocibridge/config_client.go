@@ -36,7 +36,6 @@ const configClientExamples = `  # what there is to print
   ocibridge config client --for ci --cli-config ci.tfrc \
     --ca-file /etc/ssl/acme.pem > ci.env`
 
-// configClientFlags are the flags of config client.
 type configClientFlags struct {
 	configFlag
 	output    outputFlag

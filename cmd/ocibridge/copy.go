@@ -53,7 +53,6 @@ const copyExamples = `  # all providers of provider blocks, or without such bloc
   # a folder for filesystem_mirror, or for a plain web server
   ocibridge copy registry.opentofu.org/hashicorp/null --to mirror:/srv/providers`
 
-// copyFlags are the flags of copy.
 type copyFlags struct {
 	commonFlags
 	dryRunFlags
@@ -214,7 +213,7 @@ func (f *copyFlags) copy(ctx context.Context, s settings, c *transfer.Copy, stdo
 		switch {
 		case err == nil:
 			err = failed(results.Failures)
-		case len(results.Failures) == 1: // progress.failures prints no single failure, and err is another error
+		case len(results.Failures) == 1: // progress.failures does not print a single failure, and err is a different error
 			progress.Warn(results.Failures[0].Err.Error())
 		}
 	case err == nil && f.dryRun:

@@ -50,7 +50,6 @@ const doctorExamples = `  # does everything work that the configuration names?
   ocibridge doctor --url https://providers.example.com:8443/ \
     registry.acme.example/platform/vpc/aws`
 
-// doctorFlags are the flags of doctor.
 type doctorFlags struct {
 	registryFlags
 	output outputFlag
@@ -129,12 +128,12 @@ It exits with 1 if a step failed. It writes to the registry only with --write.`,
 // repository of this provider or module. Otherwise, it examines one repository of each template.
 // If registry is set, doctor leaves out the templates that do not name this registry.
 type examined struct {
-	of       subject.Address // nil: none
+	of       subject.Address // nil if the arguments name none
 	registry ociaddr.Registry
 }
 
-// parseExamined parses the arguments of doctor. An argument with three slashes is a
-// module, and one with fewer slashes is a provider. Any other argument is a registry.
+// parseExamined parses the argument of doctor. An argument without a slash is a registry. An argument with three slashes
+// is a module, and any other argument is a provider.
 func parseExamined(args []string) (s examined, err error) {
 	switch {
 	case len(args) == 0:
@@ -154,7 +153,7 @@ func parseExamined(args []string) (s examined, err error) {
 	return s, err
 }
 
-// run examines the subject and prints the reports. It returns an error if a check has failed.
+// run examines what the arguments select, and prints the reports. It returns an error if a check has failed.
 func (f *doctorFlags) run(cmd *cobra.Command, s settings, what examined) error {
 	reports, err := f.examine(cmd.Context(), s, what, cmd.ErrOrStderr())
 	if err != nil {

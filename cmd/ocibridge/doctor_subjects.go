@@ -71,8 +71,8 @@ func (f *doctorFlags) examineRepositories(ctx context.Context, s settings, back 
 	return reports
 }
 
-// storedKinds returns the kinds that are configured or stored in the embedded registry. The result contains providers if
-// it would be empty, or if the providers cannot be listed: the examination of a provider then says why. For each other
+// storedKinds returns the kinds that are configured or stored in the embedded registry. If there are none, or if the
+// providers cannot be listed, the result contains providers: the examination of a provider then says why. For each other
 // kind, storedKinds sets configured to one stored address.
 func storedKinds(ctx context.Context, back *registry.Repositories, configured map[subject.Kind][]subject.Address) (out []subject.Kind) {
 	for _, kind := range subject.Kinds {

@@ -38,7 +38,6 @@ const execExamples = `  # install from GHCR, with the login that docker has
   # a private registry that only modules from other places name
   ocibridge exec --host registry.acme.example -- terragrunt run --all init`
 
-// execFlags are the flags of exec.
 type execFlags struct {
 	registryFlags
 	hosts   []string

@@ -36,7 +36,6 @@ const gcExamples = `  # how much can be freed
   # in a scheduled job, beside a gateway that stays up
   ocibridge gc --data /var/lib/ocibridge --wait 10m --quiet`
 
-// gcFlags are the flags of gc.
 type gcFlags struct {
 	commonFlags
 	dryRunFlags

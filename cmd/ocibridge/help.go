@@ -22,8 +22,8 @@ const helpExamples = `  # the flags of a command
   # a page of the documentation
   ocibridge help trust`
 
-// addHelp adds a help command to root, which prints the help of commands and the pages of the documentation. It also adds a
-// list of these pages to the root command's help.
+// addHelp adds a help command to root. The command prints the help of commands, and the pages of the documentation.
+// addHelp also adds a list of these pages to the root command's help.
 func addHelp(root *cobra.Command) {
 	standard := root.HelpFunc()
 	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {

@@ -192,8 +192,8 @@ func inspect[A inventory.Address, R report](f *readerFlags, cmd *cobra.Command, 
 	}, text)
 }
 
-// oneVersion returns a check of the arguments of a command: there must be exactly one. In the error, what names the form
-// of the argument, and example is an example.
+// oneVersion returns a check of the arguments of a command: there must be exactly one. what names the form of the
+// argument in the error, and example is one such argument.
 func oneVersion(what, example string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) != 1 {

@@ -34,7 +34,6 @@ const lockExamples = `  # the configuration in this folder, for every platform i
   # h1: hashes that are computed from verified packages
   ocibridge lock . --h1 computed`
 
-// lockFlags are the flags of lock.
 type lockFlags struct {
 	commonFlags
 	dryRunFlags

@@ -34,7 +34,6 @@ const modulePushExamples = `  # into the embedded registry
   ocibridge module push modules/vpc \
     --as registry.acme.example/platform/vpc/aws@1.4.0 --dry-run`
 
-// modulePushFlags are the flags of module push.
 type modulePushFlags struct {
 	commonFlags
 	dryRunFlags
@@ -55,7 +54,7 @@ type modulePushPlan struct {
 type modulePushed struct {
 	*pusher.Result
 	Entries int      // the number of files in the module
-	Files   []string // their names, only for a dry run
+	Files   []string // the names of these files; only for a dry run
 }
 
 // MarshalJSON implements [json.Marshaler].

@@ -25,7 +25,7 @@ import (
 // error. If standard error is a terminal, it shows bars.
 type progress struct {
 	stdout, stderr io.Writer
-	json           bool // the command prints its results itself
+	json           bool // the command prints its results as JSON at the end
 	quiet          bool
 	onlyChanges    bool // unchanged versions are left out
 
@@ -145,7 +145,7 @@ const (
 )
 
 // barText returns the text to the right of a package's bar. bytes is the size of the package. elapsed is the time since
-// the package began, and done is the finished part, from 0 to 1. In the first second, the text contains no speed and no
+// its transfer began, and done is the finished part, from 0 to 1. In the first second, the text contains no speed and no
 // time left, because both vary too much.
 func barText(done float64, bytes int64, elapsed time.Duration) string {
 	if bytes < 0 {

@@ -44,7 +44,6 @@ const pushExamples = `  # into the embedded registry, which ocibridge serve serv
   ocibridge push --release-dir dist \
     --as registry.acme.example/acme/widget@1.4.0 --public-key release-key.asc`
 
-// pushFlags are the flags of push.
 type pushFlags struct {
 	commonFlags
 	dryRunFlags

@@ -39,7 +39,6 @@ const removeExamples = `  # print what would be removed
   ocibridge remove --platform darwin_arm64 \
     registry.acme.example/acme/widget@1.5.0`
 
-// removeFlags are the flags of remove.
 type removeFlags struct {
 	commonFlags
 	dryRunFlags
@@ -160,8 +159,7 @@ func (r *removeRequests) resolve(ctx context.Context, back *registry.Repositorie
 	return out, nil
 }
 
-// remove shows the plan, which is the result of a dry run. Otherwise, remove then carries out the
-// plan and shows the outcome.
+// remove shows the plan. Except in a dry run, it then carries out the plan and shows the outcome.
 func (f *removeFlags) remove(ctx context.Context, s settings, run *removeRun, requests *removeRequests, stdout, stderr io.Writer) error {
 	back, err := f.openFor(s, query.Addresses(requests.queries), f.log.open(stderr))
 	if err != nil {

@@ -26,7 +26,6 @@ const serveExamples = `  # try it: embedded registry, certificate of a local CA,
   # behind a proxy that speaks TLS to clients
   ocibridge serve --listen 10.0.0.5:8080 --http --config ocibridge.hcl`
 
-// serveFlags are the flags of serve.
 type serveFlags struct {
 	registryFlags
 	output     outputFlag

@@ -39,7 +39,6 @@ const syncExamples = `  # print the plan, by the provider blocks of ocibridge.hc
   # would a sync change anything? 3: yes
   ocibridge sync --dry-run --detailed-exitcode`
 
-// syncFlags are the flags of sync.
 type syncFlags struct {
 	commonFlags
 	dryRunFlags

@@ -210,7 +210,7 @@ func tableCells(line string) []string {
 // minColumn is the minimum width of a column whose cells are wrapped.
 const minColumn = 20
 
-// columnWidths returns the widths of the columns of a table of the given width, or nil if a word does not fit its column.
+// columnWidths divides the given width among the columns of a table. It returns nil if a word does not fit its column.
 func columnWidths(rows [][]string, width int) []int {
 	columns := len(rows[0])
 	natural, longest := make([]int, columns), make([]int, columns)

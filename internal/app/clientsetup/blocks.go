@@ -23,8 +23,8 @@ import (
 // gateway. Clients look for the token of these requests under the registry's name. If the gateway requires a token, Hosts
 // therefore also returns a credentials block for each registry.
 //
-// A block replaces the whole discovery document of its host. So it repeats the services of public registries that the gateway
-// does not replace, except if they would get the token.
+// A block replaces the whole discovery document of its host. The block of a public registry therefore repeats the services that
+// the gateway does not replace, unless these would get the token.
 func (s *Setup) Hosts() (string, error) {
 	if s.NoURL != nil {
 		return "", s.NoURL
@@ -110,7 +110,7 @@ func (s *Setup) mirroredHosts() []svchost.Hostname {
 }
 
 // ModuleHosts returns the sorted hosts whose modules clients get from the gateway: those that module_mirror blocks
-// include by name, and those of the modules in the embedded registry, apart from the gateway itself. The result contains
+// include by name, and those of the modules in the embedded registry, apart from the gateway's own host. The result contains
 // publicHosts only if a block names them, or if a block for all hosts falls through. Otherwise the gateway would hide
 // their public modules.
 func (s *Setup) ModuleHosts() []svchost.Hostname {

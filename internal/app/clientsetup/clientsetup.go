@@ -33,8 +33,9 @@ type Setup struct {
 	CAFile    string              // the CA file of a CI job; "" to omit it
 }
 
-// GatewayURL returns the URL of a gateway without a configured public URL from the address on which it listens. It returns an
-// error if the address does not name a host and a port by which clients can reach the gateway.
+// GatewayURL returns the URL of a gateway that has no configured public URL. listen is the address on which the gateway
+// listens. GatewayURL returns an error if the address does not name a host and a port by which clients can reach the
+// gateway.
 func GatewayURL(listen string) (string, error) {
 	host, port, err := net.SplitHostPort(listen)
 	if ip := net.ParseIP(host); err != nil || host == "" || port == "0" || ip != nil && ip.IsUnspecified() {

@@ -24,7 +24,7 @@ const (
 // StatusError means that a command did not run.
 type StatusError struct {
 	error
-	Status int // the exit status, as shells have it
+	Status int // the exit status, as in shells
 }
 
 // Unwrap returns the wrapped error, which carries the hint.
@@ -90,7 +90,7 @@ func runChild(cmd *exec.Cmd) (int, error) {
 	return statusOf(cmd.ProcessState), nil
 }
 
-// system says how an operating system treats the command of exec.
+// system describes the signals of an operating system, and how it treats the command when exec is killed.
 type system struct {
 	signals      []string // the names of the signals that exec passes on to its command
 	keys         []string // the signals among these that the terminal itself sends to the command, if exec is in the foreground

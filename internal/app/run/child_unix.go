@@ -48,8 +48,8 @@ func (t *terminal) sends(s os.Signal) bool {
 }
 
 // start starts a command. With a terminal, the command is in this process's group, so that job control works. Without
-// one, the command has a group of its own. Otherwise, it would get a signal for this process's group twice, because this
-// process passes the signal on.
+// one, the command has a group of its own. In this process's group, it would get a signal for the group twice, because
+// this process passes the signal on.
 func start(cmd *exec.Cmd, t *terminal) (release func(), err error) {
 	cmd.SysProcAttr = attributes()
 	cmd.SysProcAttr.Setpgid = t == nil

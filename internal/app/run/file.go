@@ -17,7 +17,7 @@ import (
 const (
 	configSuffix   = ".tfrc"                 // ends the name of a complete file, from which clients read HCL
 	newPrefix      = privatefolder.Temporary // begins the name of a file that is not locked yet
-	abandonedAfter = time.Hour               // the age of a file with newPrefix whose process was killed
+	abandonedAfter = time.Hour               // the age at which a file with newPrefix counts as left behind by a killed process
 )
 
 // privateFile is a file that only this user can read, for as long as this process lives. The process holds a lock on it. The

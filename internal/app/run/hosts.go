@@ -27,7 +27,8 @@ type hostRule struct {
 	hasRepository func(host string) bool
 }
 
-// rulesOf returns the rules for hosts of one kind. Without any templates, there is one rule for providers, for the embedded registry.
+// rulesOf returns the rules for hosts of one kind. Without any templates, there is one rule for providers, for the
+// embedded registry.
 func rulesOf(kind subject.Kind, all templates.Set) (rules []hostRule) {
 	if len(all) == 0 && kind == subject.Provider {
 		return []hostRule{{hasRepository: func(string) bool { return false }}}

@@ -62,7 +62,7 @@ type moduleSearch struct {
 	queue    []string
 	files    int // the number of files that were read
 	required []requirement
-	hosts    []svchost.Hostname // of the modules in registries; "" is the client's default registry
+	hosts    []svchost.Hostname // the hosts of called modules; "" is the client's default registry
 }
 
 // add adds the folder of a module to the queue.

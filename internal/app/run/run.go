@@ -34,12 +34,12 @@ import (
 // Options describe a command, and the gateway for it.
 type Options struct {
 	Command  []string       // the program and its arguments
-	Settings serve.Settings // of the gateway
+	Settings serve.Settings // the settings of the gateway
 	// Environment is where the user's CLI configuration is read from. The command gets its variables.
 	Environment cliconfig.Environment
 	Hosts       []svchost.Hostname        // additional hosts whose providers the gateway serves
 	Credentials svcauth.CredentialsSource // the user's API tokens, for discovery; nil means none
-	Folders     []string                  // for the CLI configuration, in order of preference
+	Folders     []string                  // the folders for the file with the CLI configuration, in order of preference
 	Cache       string                    // the folder of cached discovery documents; "" means no cache
 
 	Stdin, Stdout, Stderr *os.File // the standard streams of the command
@@ -52,7 +52,7 @@ type Options struct {
 
 // Result is the outcome of a command that ran.
 type Result struct {
-	Status int // the exit status, as shells have it
+	Status int // the exit status, as in shells
 
 	// The rest is empty if the command succeeded.
 

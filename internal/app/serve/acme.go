@@ -156,7 +156,7 @@ func (i *issued) Close() error {
 // keep obtains the certificate of a domain, and then checks it every hour.
 func (i *issued) keep(domain string) {
 	pause := acmeRetry
-	logged := time.Time{} // the expiry of the certificate that was last logged
+	logged := time.Time{} // the expiry time that was last logged
 	for {
 		wait := acmeCheck
 		cert, err := i.obtain(domain)

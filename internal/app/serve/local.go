@@ -60,8 +60,8 @@ type Local struct {
 	site       *site
 	server     *http.Server
 	capability string
-	// exit is a second capability, which gives only redirects to origins. Clients name the URL that redirected them in the
-	// Referer header, so origins learn this capability.
+	// exit is a second capability, which gives only redirects to origins. The Referer header of a redirected client
+	// contains the URL with this capability, so origins learn it.
 	exit      string
 	requested atomic.Bool
 }
@@ -240,8 +240,8 @@ func splitHostPath(path, root string, n int) []string {
 	return parts
 }
 
-// withoutCredentials returns a request with the given escaped path that contains no credentials. Clients send the tokens of
-// origins, which belong neither to this gateway nor into its log.
+// withoutCredentials returns a request with the given escaped path that contains no credentials. Clients send the tokens
+// of origins, which are not for this gateway, and must not appear in its log.
 func withoutCredentials(r *http.Request, path string) *http.Request {
 	r = r.Clone(r.Context())
 	r.Header.Del("Authorization")

@@ -28,8 +28,9 @@ type process struct {
 	randomKeys func() *access.Keys
 	shared     pool
 	ending
-	budget *pull.Budget // counts how much of the limits of pull-through is used
-	// via is the Via header of the gateway's requests to origins, by which the gateway recognizes a request that comes back.
+	budget *pull.Budget // tracks the use of the limits of pull-through
+	// via is the Via header of the gateway's requests to origins. By this header, the gateway recognizes its own request
+	// if an origin sends it back.
 	via string
 	ops *operations
 }
@@ -70,8 +71,8 @@ func (m manager) notify(assignments string) {
 	}
 }
 
-// keepAlive reports to the service manager that the process is alive, until ctx ends, and twice as often as the service
-// manager requires. It returns immediately if no reports are required.
+// keepAlive reports to the service manager that the process is alive, until ctx ends. It does so twice as often as the
+// service manager requires. It returns immediately if no reports are required.
 func (m manager) keepAlive(ctx context.Context) {
 	timeout, err := daemon.SdWatchdogEnabled(false)
 	if err != nil || timeout == 0 {

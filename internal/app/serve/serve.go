@@ -119,7 +119,7 @@ func Run(ctx context.Context, o Options) error {
 	reloading.Go(func() {
 		(&reloader{process: p, live: live, load: o.Load, level: o.LogLevel, seen: o.Files}).run(ctx, o.Reload)
 	})
-	defer reloading.Wait() // before live is closed
+	defer reloading.Wait() // wait before live is closed
 	defer cancel()
 	return live.serve(ctx, listener)
 }

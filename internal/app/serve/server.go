@@ -32,8 +32,8 @@ const (
 	idleTimeout = 2 * time.Minute
 	maxHeader   = 64 << 10
 	maxStreams  = 128 // the maximum number of concurrent requests on one connection
-	// pingAfter and pingTimeout end HTTP/2 connections whose client is gone, and writeByteTimeout those whose client reads
-	// nothing.
+	// pingAfter and pingTimeout end HTTP/2 connections whose client is gone. writeByteTimeout ends those whose client
+	// reads nothing.
 	pingAfter, pingTimeout, writeByteTimeout = 60 * time.Second, 15 * time.Second, 60 * time.Second
 )
 
@@ -67,7 +67,7 @@ func withoutBodies(next http.Handler) http.Handler {
 			// net/http reads the body before it sends the response, unless the response closes the connection. Closing the
 			// connection also keeps the server from parsing a late body as another request.
 			w.Header().Set("Connection", "close")
-			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout)) // only tests' ResponseWriters fail
+			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout)) // only the ResponseWriters of tests return an error
 		}
 		bodiless := r.WithContext(r.Context()) // a copy, because net/http closes the body of r
 		bodiless.Body, bodiless.ContentLength = http.NoBody, 0
@@ -175,7 +175,7 @@ func (l *live) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	defer l.release(s)
 	if l.process.draining.Load() {
-		w.Header().Set("Connection", "close") // over HTTP/2, too, clients and proxies then connect anew for the next request
+		w.Header().Set("Connection", "close") // clients and proxies then open a new connection for the next request, over HTTP/2, too
 	}
 	s.handler.ServeHTTP(w, r)
 }

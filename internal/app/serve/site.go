@@ -98,8 +98,8 @@ func (s *site) Close() error {
 	return err
 }
 
-// begin starts the work that has to wait until this site is the current site. It requests certificates by ACME, because the
-// issuer connects to the running gateway, and applies the site's limits of pull-through.
+// begin starts the work that has to wait until this site is the current site. It requests certificates by ACME, for which
+// the issuer connects to the running gateway. It also applies the site's limits of pull-through.
 func (s *site) begin() {
 	if s.certificates != nil && s.certificates.acme != nil {
 		s.certificates.acme.begin()

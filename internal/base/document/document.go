@@ -106,8 +106,8 @@ func unmarshal(data []byte, out any) error {
 	return err
 }
 
-// Unmarshal decodes a document that is already in memory. It returns the error of [Limits.Check], in which case out is
-// unchanged, or the error of encoding/json, truncated if necessary.
+// Unmarshal decodes a document that is already in memory. If it returns the error of [Limits.Check], out is unchanged. It
+// can also return an error of encoding/json, truncated if necessary.
 func (l Limits) Unmarshal(data []byte, out any) error {
 	if err := l.Check(data); err != nil {
 		return err

@@ -57,7 +57,7 @@ func Replace(root *os.Root, name string, body io.Reader, check func() error) err
 		err = f.Sync()
 	}
 	if err == nil {
-		err = root.Rename(temp, name) // before the lock ends
+		err = root.Rename(temp, name) // while the file is locked
 	}
 	if err != nil {
 		root.Remove(temp)
@@ -84,8 +84,8 @@ func createTemporary(root *os.Root, dir string) (*os.File, string, error) {
 	return nil, "", errors.New("other processes remove its temporary files")
 }
 
-// SweepTemporary removes the temporary files that killed calls of [Replace] left in a folder. It leaves those of running
-// processes. A file that cannot be removed stays.
+// SweepTemporary removes the temporary files that killed calls of [Replace] left in a folder. It leaves the files of
+// running processes. A file that cannot be removed stays.
 func SweepTemporary(root *os.Root, dir string) {
 	entries, err := fs.ReadDir(root.FS(), dir)
 	if err != nil {

@@ -59,7 +59,8 @@ func (c *Cache[K, V]) sinceFailure(e *entry[K, V], now time.Time) time.Duration 
 }
 
 // wait waits for an answer that is newer than last, the answer that the caller has seen. If there is a stale answer, wait
-// returns it when the source fails, or after [Options].Patience. It also returns the counter for the outcome.
+// returns it when the source fails, when ctx ends, or after [Options].Patience. It also returns the counter for the
+// outcome.
 func (c *Cache[K, V]) wait(ctx context.Context, e *entry[K, V], last, stale *Answer[V]) (*Answer[V], *atomic.Uint64, error) {
 	n := c.o.Counters
 	if f := e.failure.Load(); stale == nil && f != nil && time.Since(f.at) < c.o.FailureTTL {

@@ -1,6 +1,5 @@
-// Package hint attaches a hint to an error, which says what the user can do about the error. The command line prints the
-// hint on its own line. The package also removes control characters from texts of other parties, for everything that
-// people read.
+// Package hint attaches hints to errors. A hint says what the user can do about the error. The command line prints it on
+// its own line. The package also removes control characters from texts of other parties, for everything that people read.
 package hint
 
 import (
@@ -82,7 +81,8 @@ func Flatten(err error, targets ...error) error {
 	return short
 }
 
-// beginning returns a copy of the first maxBrief bytes of a text, which does not keep the whole text in memory.
+// beginning returns the first maxBrief bytes of a text. It copies them, so that they do not keep the whole text in
+// memory.
 func beginning(text string) string {
 	if len(text) <= maxBrief {
 		return strings.Clone(text)

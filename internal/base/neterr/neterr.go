@@ -1,5 +1,5 @@
-// Package neterr recognises errors that mean that a connection was refused or lost, after which a retry might succeed, or
-// that a host does not exist.
+// Package neterr recognises network errors: a refused or lost connection, after which a retry might succeed, and a host
+// that does not exist.
 package neterr
 
 import (

@@ -131,7 +131,7 @@ func owners(file fs.FileInfo) (user, group int) {
 	return int(stat.Uid), int(stat.Gid)
 }
 
-// isOwnGroup reports whether a group may write to a folder that owner owns. No other user may be known to be in the
+// isOwnGroup reports whether a group may have write access to a folder of owner. No other user may be known to be in the
 // group. If root is the owner, the group must be root's or one of this process. Otherwise, it must be the user's private
 // group, see [Check].
 func (p process) isOwnGroup(owner, group int) bool {
@@ -164,8 +164,8 @@ type accounts struct{ users, groups []account }
 type account struct {
 	name  string
 	id    int      // -1 if the line has no number
-	group int      // of a user: the primary group
-	names []string // of a group: its members
+	group int      // the primary group of a user
+	names []string // the members of a group
 }
 
 // readAccounts reads the files passwd and group in a folder. It returns no accounts from a missing file.

@@ -99,7 +99,7 @@ type Address interface {
 	String() string
 }
 
-// List converts a list of addresses of one kind.
+// List converts a list of addresses of one kind to a list of [Address].
 func List[A Address](all []A) []Address {
 	out := make([]Address, len(all))
 	for i, a := range all {

@@ -53,7 +53,7 @@ func NewTracer(ctx context.Context, version string, log *slog.Logger) (*OpenTele
 	about, err := resource.New(ctx,
 		resource.WithTelemetrySDK(),
 		resource.WithAttributes(attribute.String("service.name", "ocibridge"), attribute.String("service.version", version)),
-		resource.WithFromEnv(), // last: OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES take precedence
+		resource.WithFromEnv(), // comes last, so that OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES take precedence
 	)
 	if err != nil && !errors.Is(err, resource.ErrPartialResource) {
 		return nil, fmt.Errorf("traces: %w", err)

@@ -61,8 +61,8 @@ func ReadMerged(env Environment, client Client) (*Merged, error) {
 func (m *Merged) Hosts() map[svchost.Hostname]map[string]any { return maps.Clone(m.services) }
 
 // WithHosts returns the text of the configuration with other services for the given hosts. It replaces their host blocks.
-// The services have the form that Hosts returns, or come from a JSON document. WithHosts returns the error of
-// [Merged.CheckInstallation] if clients would not ask one of the hosts in providers for providers.
+// The services have the form that Hosts returns, or come from a JSON document. If clients would not ask one of the given
+// hosts of providers for its providers, WithHosts returns the error of [Merged.CheckInstallation].
 func (m *Merged) WithHosts(services map[svchost.Hostname]map[string]any, providers []svchost.Hostname) ([]byte, error) {
 	for _, host := range providers {
 		if err := m.checkInstallation(host, providers); err != nil {
@@ -113,7 +113,7 @@ func (m *Merged) add(env Environment, f textFile) (err error) {
 type setting struct {
 	file  string
 	kind  string           // the first key, such as "host" or "plugin_cache_dir"; lower case if there is a label
-	label string           // of host, credentials and credentials_helper blocks; else ""
+	label string           // the label of host, credentials and credentials_helper blocks; else ""
 	host  svchost.Hostname // the label of host and credentials blocks; else ""
 	item  *ast.ObjectItem  // in HCL syntax, also if the file is in JSON
 }

@@ -57,7 +57,7 @@ type Status string
 const (
 	Updated    Status = "updated"    // the missing hashes were added
 	Unchanged  Status = "unchanged"  // no hash is missing
-	Incomplete Status = "incomplete" // hashes are missing and were not added, or an entry has [Entry].LeftOut
+	Incomplete Status = "incomplete" // hashes are missing and were not added, or [Entry].LeftOut of an entry is not empty
 )
 
 // Change is the planned change of one lock file.

@@ -25,7 +25,8 @@ import (
 type Registry interface {
 	// Repository returns the repository of a provider, and a client for it.
 	Repository(context.Context, subject.Address) (ociaddr.Repository, *remote.Repository, error)
-	// ExplainFor adds a hint to a refusal of the registry of a provider. The hint says what to do about the refusal.
+	// ExplainFor adds a hint to the error of a registry that has refused a request for a provider. The hint says what to
+	// do about the refusal.
 	ExplainFor(subject.Address, error) error
 }
 
@@ -91,8 +92,8 @@ type reading struct {
 
 // document is what a checksum document lists; zero if there is no document.
 type document struct {
-	listed    []provider.Hash     // of every zip
-	platforms []provider.Platform // of every zip
+	listed    []provider.Hash     // the hashes of all zips
+	platforms []provider.Platform // the platforms of all zips
 }
 
 // read reads from the registry the versions that the files name.

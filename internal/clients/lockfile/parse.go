@@ -15,7 +15,7 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// content is the content of a lock file.
+// content is a lock file as gohcl decodes it.
 type content struct {
 	Providers []providerBlock `hcl:"provider,block"`
 	Modules   []moduleBlock   `hcl:"module,block"`
