@@ -193,7 +193,7 @@ func (f *copyFlags) copy(ctx context.Context, s settings, c *transfer.Copy, stdo
 	defer progress.Close()
 	c.Progress, c.Configured = progress, s.configured()
 	c.Open = func(at transfer.Location, of []subject.Address) (*registry.Repositories, error) {
-		if kind := templates.KindOf(at.Name); len(c.Queries) == 0 && at.Kind == transfer.Template && kind != subject.Provider {
+		if kind := templates.KindOf(at.Name); len(c.Queries) == 0 && at.Kind == transfer.Template && !kind.Traits().Mirrors {
 			of = subject.ByKind(of, func(a subject.Address) subject.Address { return a })[kind]
 		}
 		return f.openAt(s, at, of, f.log.open(stderr))
@@ -232,11 +232,7 @@ func (f *copyFlags) document(copied transfer.Copied) any {
 		DryRun bool `json:"dry_run,omitempty"`
 	}{f.dryRun}}
 	for _, kind := range subject.Kinds {
-		name := kind.Traits().Plural
-		if kind == subject.Provider {
-			name = "results"
-		}
-		out = append(out, map[string][]*pusher.Result{name: orEmpty(by[kind])})
+		out = append(out, map[string][]*pusher.Result{kind.Traits().Copied: orEmpty(by[kind])})
 	}
 	return append(out, struct {
 		// Failures are the versions that could not be copied. The other versions were copied.

@@ -77,11 +77,11 @@ func (f *doctorFlags) examineRepositories(ctx context.Context, s settings, back 
 func storedKinds(ctx context.Context, back *registry.Repositories, configured map[subject.Kind][]subject.Address) (out []subject.Kind) {
 	for _, kind := range subject.Kinds {
 		found, unlisted, err := back.All(ctx, kind)
-		failed := kind == subject.Provider && (len(unlisted) > 0 || err != nil)
+		failed := kind.Traits().Origins && (len(unlisted) > 0 || err != nil)
 		if len(found)+len(configured[kind]) > 0 || failed {
 			out = append(out, kind)
 		}
-		if kind != subject.Provider {
+		if !kind.Traits().Origins {
 			configured[kind] = found[:min(len(found), 1)]
 		}
 	}

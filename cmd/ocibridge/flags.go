@@ -325,7 +325,7 @@ const variablePrefix = "OCIBRIDGE_"
 // Each kind has its own variable, because users have templates of all kinds at once. For providers, the result is "", and
 // the variable has the name of the flag.
 func templateVariable(kind subject.Kind) string {
-	if kind == subject.Provider {
+	if kind.Traits().Mirrors {
 		return ""
 	}
 	return variablePrefix + strings.ToUpper(string(kind)) + "_TEMPLATE"

@@ -65,7 +65,7 @@ func (f *registryFlags) openFor(s settings, of []subject.Address, log *slog.Logg
 		given = subject.Provider
 	}
 	own := *f
-	if given != subject.Provider || !needs(subject.Provider) {
+	if !given.Traits().Mirrors || !needs(given) {
 		own.include, own.exclude = nil, nil
 	}
 	o := f.options(s)

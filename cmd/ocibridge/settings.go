@@ -88,7 +88,7 @@ func policyBy(rules trust.Rules, allowUnsigned bool) func(provider.Address) trus
 // to the given addresses, or to all addresses if none are given.
 func (f *registryFlags) templatesOf(s settings, kind subject.Kind, text string, of []subject.Address) (templates.Set, error) {
 	var include, exclude []string
-	if kind == subject.Provider {
+	if kind.Traits().Mirrors {
 		include, exclude = f.include, f.exclude
 	}
 	if text != "" {
@@ -112,7 +112,7 @@ func (f *registryFlags) templatesOf(s settings, kind subject.Kind, text string, 
 		return nil, usage(hint.New("--include and --exclude go with --template", "give --template, or write them into the oci_mirror block"))
 	}
 	set := s.file.Templates().Of(kind)
-	if len(set) > 0 || kind != subject.Provider {
+	if len(set) > 0 || !kind.Traits().Mirrors {
 		return set, nil
 	}
 	for _, m := range s.cli.OCIMirrors {

@@ -30,7 +30,7 @@ type hostRule struct {
 // rulesOf returns the rules for hosts of one kind. Without any templates, there is one rule for providers, for the
 // embedded registry.
 func rulesOf(kind subject.Kind, all templates.Set) (rules []hostRule) {
-	if len(all) == 0 && kind == subject.Provider {
+	if len(all) == 0 && kind.Traits().Mirrors {
 		return []hostRule{{hasRepository: func(string) bool { return false }}}
 	}
 	for _, t := range all.Of(kind) {

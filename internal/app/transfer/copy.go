@@ -156,7 +156,7 @@ func (c Copy) Run(ctx context.Context) (out Copied, err error) {
 // configured.
 func (c Copy) selectVersions(ctx context.Context, src *source, queries []query.Query[subject.Address]) (selection, error) {
 	for _, kind := range subject.Kinds {
-		if !c.everything() || kind == subject.Provider && len(queries) > 0 {
+		if !c.everything() || kind.Traits().Origins && len(queries) > 0 {
 			continue
 		}
 		found, err := src.all(ctx, kind)

@@ -123,7 +123,7 @@ func (c Copy) openSource(ctx context.Context, named []subject.Address) (*source,
 	return &source{
 		registry: r,
 		all: func(ctx context.Context, kind subject.Kind) ([]subject.Address, error) {
-			if kind == subject.Provider {
+			if kind.Traits().Origins {
 				found, skipped, err := (&inventory.Inventory[provider.Address]{Kind: inventory.Providers, Registry: inventory.Remote{Repositories: r}}).All(ctx)
 				for _, u := range skipped {
 					c.Progress.Warn(u.Warning())

@@ -30,8 +30,8 @@ func kinds() (out []Kind) {
 
 // Traits describe how the subjects of one kind differ from other subjects.
 type Traits struct {
-	// Plural is the word for several subjects, also in JSON.
-	Plural string
+	// Plural is the word for several subjects, also in JSON. Copied is the JSON member that has the results of a copy.
+	Plural, Copied string
 	// List is the command that lists versions.
 	List string
 	// Push is the command that stores versions. It contains %s for the address.
@@ -47,6 +47,8 @@ type Traits struct {
 	Packages bool
 	// Origins means that origins offer the subjects, and that network mirrors and mirror folders can have them.
 	Origins bool
+	// Mirrors means that OpenTofu's oci_mirror blocks, --include and the variable OCIBRIDGE_TEMPLATE are about the subjects.
+	Mirrors bool
 	// LeadingV means that the tag of a version may begin with a v. The same version can get another tag later.
 	LeadingV bool
 }
@@ -57,11 +59,11 @@ var table = []struct {
 	Traits
 }{
 	{Provider, Traits{
-		Plural: "providers", List: "ocibridge list", Push: "ocibridge push '%s@>= 0'", Replace: "ocibridge push --force",
-		Page: "p", Packages: true, Origins: true,
+		Plural: "providers", Copied: "results", List: "ocibridge list", Push: "ocibridge push '%s@>= 0'", Replace: "ocibridge push --force",
+		Page: "p", Packages: true, Origins: true, Mirrors: true,
 	}},
 	{Module, Traits{
-		Plural: "modules", List: "ocibridge module list", Push: "ocibridge module push FOLDER --as %s@VERSION", Replace: "ocibridge module push --force",
+		Plural: "modules", Copied: "modules", List: "ocibridge module list", Push: "ocibridge module push FOLDER --as %s@VERSION", Replace: "ocibridge module push --force",
 		Prefix: "module:", Page: "m", LeadingV: true,
 	}},
 }

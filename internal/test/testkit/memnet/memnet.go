@@ -100,17 +100,26 @@ func (n *Network) Dial(ctx context.Context, _, address string) (net.Conn, error)
 		return nil, dialError("dial", address, Refused())
 	}
 	client, server := newConns(n, address)
+	n.mu.Lock()
+	failing := n.failing[address] != nil
+	if !failing {
+		n.open = append(n.open, client, server) // before anything else, so that Fail also resets this connection
+	}
+	n.mu.Unlock()
+	if failing { // since the check above
+		return n.Dial(ctx, "", address)
+	}
 	select {
 	case l.queue <- server:
-		n.mu.Lock()
-		n.open = append(n.open, client, server)
-		n.mu.Unlock()
 		return client, nil
 	case <-l.closed:
-		return nil, dialError("dial", address, Refused())
+		err = Refused()
 	case <-ctx.Done():
-		return nil, dialError("dial", address, ctx.Err())
+		err = ctx.Err()
 	}
+	client.Close()
+	server.Close()
+	return nil, dialError("dial", address, err)
 }
 
 // Open returns a description of each open end of a connection, such as "client of registry.test:443".
