@@ -26,8 +26,8 @@ import (
 // MaxCount is the maximum value of arguments that limit concurrent requests or packages.
 const MaxCount = 256
 
-// DefaultShutdownTimeout is the default of shutdown_timeout. When a gateway stops, it waits at
-// most this long for running downloads.
+// DefaultShutdownTimeout is the default of shutdown_timeout. It is the maximum time that a
+// stopping gateway waits for running downloads.
 const DefaultShutdownTimeout = 5 * time.Minute
 
 // config builds the Config from the decoded values of a file. It reports values that
@@ -258,7 +258,7 @@ func (d *decoder) pem(b *block, name, path string) []byte {
 // system has about a quarter of this size.
 const maxPEM = 1 << 20
 
-// pins reports whether the block names keys. Only these keys may then sign releases.
+// pins reports whether the block names keys. If it does, only these keys may sign releases.
 func (b trustBlock) pins() bool { return len(b.Keys)+len(b.KeyFiles) > 0 }
 
 func (d *decoder) trust(blocks []trustBlock) trust.Rules {

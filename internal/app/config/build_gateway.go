@@ -111,7 +111,7 @@ func (d *decoder) pullThrough(p *pullThroughBlock) *PullThrough {
 }
 
 // ErrRetentionElsewhere means that there is a retention block, although the registry is not the
-// embedded one.
+// embedded registry.
 var ErrRetentionElsewhere = hint.New("retention is for the embedded registry, and the configured repositories are in another registry",
 	"leave out the retention block, and let that registry remove what nobody pulls, as Harbor's tag retention does")
 
@@ -129,7 +129,7 @@ func (d *decoder) checkRetention(f *fileBlock, c *Config) {
 	}
 }
 
-// checkOrigins warns if serve would refuse to start with these settings. serve refuses
+// checkOrigins warns if serve would refuse to start with these settings. serve refuses to start
 // if clients on other machines could make the gateway send requests to any host. The warning is
 // not an error, because a flag can change the address to listen on.
 func (d *decoder) checkOrigins(f *fileBlock, c *Config) {
@@ -152,8 +152,8 @@ func (d *decoder) checkOrigins(f *fileBlock, c *Config) {
 
 // checkCooldown warns if serve would refuse to start because of the cooldown. For a
 // cooldown, serve stores the time at which it first saw each version. It stores these times
-// in the folder of the cache, or in the data folder if the registry is embedded. If the cache
-// is off and the registry is not embedded, serve refuses to start.
+// in the folder of the cache, or else in the data folder if the registry is embedded. If the
+// cache is off and the registry is not embedded, serve refuses to start.
 func (d *decoder) checkCooldown(f *fileBlock, c *Config) {
 	p := c.PullThrough
 	if p == nil || !p.Enabled || p.Cooldown == 0 || c.Gateway.Cache == nil || c.Gateway.Cache.Enabled || !c.namesRepositories() {

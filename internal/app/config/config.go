@@ -68,7 +68,8 @@ type Config struct {
 	files     []fileArgument
 }
 
-// Templates returns the templates of the oci_mirror and module_mirror blocks. Those of one kind are in the order of the file.
+// Templates returns the templates of the oci_mirror and module_mirror blocks. Templates of the same kind are in the
+// order of the file.
 func (c *Config) Templates() templates.Set { return c.templates }
 
 // ModuleMirror is a module_mirror block.
@@ -94,7 +95,7 @@ func namesHosts[P subject.Pattern](s subject.SelectorOf[P]) bool {
 // ModuleMirrors returns the module_mirror blocks in the order of the file.
 func (c *Config) ModuleMirrors() []ModuleMirror { return c.modules }
 
-// ModuleMirror returns the module_mirror block that applies to a module, or else the zero value.
+// ModuleMirror returns the module_mirror block that applies to a module, or the zero value if no block applies.
 func (c *Config) ModuleMirror(a module.Address) ModuleMirror {
 	for _, m := range c.modules {
 		if m.Template.Selects(a) {

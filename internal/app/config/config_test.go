@@ -390,7 +390,6 @@ gateway {
 	}
 }
 
-// TestNullIsTheDefault shows that an argument with the value null gets its default.
 func TestDurations(t *testing.T) {
 	t.Parallel()
 	const day = 24 * time.Hour
@@ -406,6 +405,7 @@ func TestDurations(t *testing.T) {
 	}
 }
 
+// TestNullIsTheDefault shows that an argument with the value null gets its default.
 func TestNullIsTheDefault(t *testing.T) {
 	c := mustParse(t, `
 oci_default_credentials {
@@ -538,7 +538,7 @@ func TestFunctions(t *testing.T) {
 	}
 }
 
-// TestUse shows which values of the gateway block may be missing, by what a command does with the block.
+// TestUse shows which values of the gateway block may be missing for each [Use].
 func TestUse(t *testing.T) {
 	for src, uses := range map[string]map[Use]bool{ // true: the value must be there
 		`listen = %s`:                    {Serve: true, OwnGateway: true, NoGateway: true},
@@ -772,8 +772,8 @@ func TestCheckKeyFile(t *testing.T) {
 	}
 }
 
-// TestCheckModes shows that CheckFiles reports key files that other users can read: those of links as serve does, and the
-// key of the certificate as a warning.
+// TestCheckModes shows that CheckFiles reports key files that other users can read. The file of link keys is an
+// error, as it is for serve. The key of the certificate is only a warning.
 func TestCheckModes(t *testing.T) {
 	cert, err := tlsca.For(t).Issue()
 	if err != nil {

@@ -17,8 +17,9 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// Parse parses src, the content of the configuration file name. If the file is invalid, the
-// error is an [*Error] with all diagnostics.
+// Parse parses src, the content of a configuration file. name is the path of the file.
+// Relative paths in the file are relative to its folder. If the file is invalid, the error is
+// an [*Error] with all diagnostics.
 func Parse(env Environment, name string, src []byte) (*Config, error) {
 	d := &decoder{env: env, source: newSource(name, nil, nil), blocks: map[any]*block{}}
 	d.byName, d.byKind = d.parsers()
@@ -252,8 +253,8 @@ func (d *decoder) value(v reflect.Value, f Field, b *block, expr hcl.Expression)
 	return x.Interface(), true
 }
 
-// parser returns the parser for the argument name, or else the parser for the given kind of
-// values. The bool reports whether there is a parser.
+// parser returns the parser for the argument with the given name, or else the parser for the
+// given kind of values. The bool reports whether there is a parser.
 func (d *decoder) parser(name, kind string) (reflect.Value, bool) {
 	parser, ok := d.byName[name]
 	if !ok {

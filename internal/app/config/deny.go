@@ -30,7 +30,7 @@ func (g *Gateway) Denies(a subject.Address, v provider.Version) (reason string, 
 	return rule.Reason, denied
 }
 
-// deny decodes the argument deny into v, a list of [catalog.Deny]. Its results are those of
+// deny decodes the argument deny into v, a list of [catalog.Deny]. It has the same results as
 // [decoder.value].
 func (d *decoder) deny(v reflect.Value, f Field, b *block, expr hcl.Expression) (shown any, ok bool) {
 	list, diags := expr.Value(d.ctx)

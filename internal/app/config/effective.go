@@ -22,7 +22,7 @@ import (
 	"github.com/ocibridge/ocibridge/templates"
 )
 
-// FlagValue is the value of a flag, and where it comes from.
+// FlagValue is the value of a flag, with the source of the value.
 type FlagValue struct {
 	Flag   string
 	Value  string // as on the command line
@@ -30,8 +30,8 @@ type FlagValue struct {
 }
 
 // FlagValues returns the values that the file sets for flags, in the order of the schema.
-// given reports whether the command line or a variable sets a flag. FlagValues omits these
-// flags, and all other flags of the same groups. For example, --tls-cert also overrides
+// given reports whether the command line or a variable sets a flag. FlagValues omits flags
+// that are given, and all other flags of their groups. For example, --tls-cert also overrides
 // key_file in the file.
 func (c *Config) FlagValues(given func(flag string) bool) []FlagValue {
 	if c.tree == nil {

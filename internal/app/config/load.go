@@ -23,7 +23,7 @@ type Environment struct {
 	ReadFile  func(string) ([]byte, error)
 	// Mode returns the permission bits of a file. If it is nil, [Config.CheckFiles] checks no modes, as on Windows.
 	Mode func(string) (fs.FileMode, error)
-	// Above are the folders above the working folder in which the file may be, nearest first; see [files.Above].
+	// Above lists the folders above the working folder that Load searches for the file, nearest first; see [files.Above].
 	// IsOwn is [files.IsOwn]. It is not called if Above is empty.
 	Above []string
 	IsOwn func(string) (bool, error)
@@ -32,9 +32,9 @@ type Environment struct {
 	Use   Use
 }
 
-// Use says which values of the gateway block a command uses. In a file that several machines share, env and file may
-// read variables and files that only the gateway's machine has. On other machines, only the commands that use these
-// values fail.
+// Use says which values of the gateway block a command uses. In a configuration that several
+// machines share, the functions env and file may read variables and files that only the
+// gateway's machine has. On other machines, only the commands that use these values fail.
 type Use int
 
 // The zero value is Serve.
@@ -77,13 +77,13 @@ const (
 	maxFile = 256 << 10
 )
 
-// Load reads the configuration file name. If name is "", Load reads the file that the
-// variable OCIBRIDGE_CONFIG names. A file that is named must exist. If neither names a
-// file, Load reads the first existing file of [Environment.Places]. It returns the zero
-// configuration if none of these files exists. Load does not skip a file that exists but
-// cannot be read, because the next file can contain other settings. For the same reason, a file
-// above the working folder that belongs to another user is an error, as it is for git. For an
-// invalid file, the error is an [*Error].
+// Load reads the configuration file at the path name. If name is "", Load reads the file that
+// the variable OCIBRIDGE_CONFIG names. A file that is named in one of these ways must exist.
+// If no file is named, Load reads the first existing file of [Environment.Places]. It returns
+// the zero configuration if none of these files exists. Load does not skip a file that exists
+// but cannot be read, because the next file can contain other settings. For the same reason,
+// a file above the working folder that belongs to another user is an error, as it is for git.
+// For an invalid file, the error is an [*Error].
 func Load(env Environment, name string) (*Config, error) {
 	places, by := env.Places(), ""
 	help := "make it readable, or name another one in " + variable

@@ -59,20 +59,22 @@ type fileBlock struct {
 	// covers a provider applies. `--template` replaces all blocks. Without any block, ocibridge uses the blocks of the
 	// CLI configuration, or else the embedded registry.
 	Mirrors []mirrorBlock `hcl:"oci_mirror,block"`
-	// Where clients install from. It may contain `oci_mirror` blocks, as in a CLI configuration; the other
+	// Where clients install from. The block may contain `oci_mirror` blocks, as in a CLI configuration; the other
 	// installation methods concern only clients and have no effect here.
 	Installations []installationBlock `hcl:"provider_installation,block"`
 
 	// The repository of each module. May be repeated: the first block that covers a module applies. `--template` of the
 	// `module` commands replaces all blocks. With an `oci_mirror` block and no `module_mirror` block, there is no
-	// repository for modules. With neither, the embedded registry holds providers and modules.
+	// repository for modules. With neither block, the embedded registry holds providers and modules.
 	ModuleMirrors []moduleMirrorBlock `hcl:"module_mirror,block"`
 
 	// A login for a registry, or for the repositories of a registry whose names begin with a path. The most specific
 	// block applies. If two are equally specific, a block in this file takes precedence over one in the CLI
-	// configuration. Set one of `username` with `password`, `access_token`, and `docker_credentials_helper`.
+	// configuration. Set exactly one of these: `username` and `password` together, or `access_token`, or
+	// `docker_credentials_helper`.
 	Credentials []credentialsBlock `hcl:"oci_credentials,block"`
-	// Where to find logins that no `oci_credentials` block covers. It replaces the block in the CLI configuration.
+	// Where to find logins that no `oci_credentials` block covers. This block replaces the `oci_default_credentials`
+	// block of the CLI configuration.
 	Defaults *defaultsBlock `hcl:"oci_default_credentials,block"`
 	// How to connect to one registry.
 	Registries []registryBlock `hcl:"registry,block"`
@@ -91,8 +93,8 @@ type fileBlock struct {
 }
 
 type mirrorBlock struct {
-	// The repository of a provider. It can use `hostname`, `namespace` and `type`, but no function, as in OpenTofu:
-	// the text is taken literally, in one pair of quotes.
+	// The repository of a provider. As in OpenTofu, it must be one quoted string, which can use `hostname`,
+	// `namespace` and `type`, but no function.
 	Template string `hcl:"repository_template,optional" value:"template" required:"true" flag:"template"`
 	// The providers that the block covers; without it, all.
 	Include []provider.Pattern `hcl:"include,optional" value:"patterns" flag:"include"`
@@ -101,20 +103,20 @@ type mirrorBlock struct {
 }
 
 type moduleMirrorBlock struct {
-	// The repository of a module. It can use `hostname`, `namespace`, `name` and `system`, but no function: the text is
-	// taken literally, in one pair of quotes.
+	// The repository of a module. It must be one quoted string, which can use `hostname`, `namespace`, `name` and
+	// `system`, but no function.
 	Template string `hcl:"repository_template,optional" value:"template" required:"true"`
 	// The modules that the block covers, such as `registry.acme.example/platform/*/*`; without it, all.
 	Include []module.Pattern `hcl:"include,optional" value:"module patterns"`
 	// Exceptions from `include`.
 	Exclude []module.Pattern `hcl:"exclude,optional" value:"module patterns"`
 	// Whether the gateway redirects clients to a module's origin if the registry lacks the requested version. Clients
-	// send no token with such a redirect, so this is for public modules only.
+	// send no token to the origin after such a redirect, so use this argument only for public modules.
 	FallThrough bool `hcl:"fall_through,optional" value:"bool" default:"false"`
-	// Whether OpenTofu downloads modules directly from the registry, by `oci://`. The gateway then only lists their
-	// versions and names their digests. OpenTofu needs a login of its own if the registry requires one, and the
-	// registry must speak TLS. Terraform cannot read `oci://`, and Terragrunt only with `--experiment oci`, so this is
-	// for OpenTofu.
+	// Whether OpenTofu downloads modules directly from the registry, by `oci://`. The gateway then only lists the
+	// modules' versions and names their digests. OpenTofu needs a login of its own if the registry requires one, and
+	// the registry must speak TLS. Terraform cannot read `oci://`, and Terragrunt only with `--experiment oci`, so
+	// use this argument only for OpenTofu.
 	Direct bool `hcl:"direct,optional" value:"bool" default:"false"`
 }
 
@@ -139,13 +141,14 @@ type credentialsBlock struct {
 
 	// The user name. A `$` in it, as in the names of Harbor's robots, needs no escape.
 	Username login.Secret `hcl:"username,optional" value:"secret"`
-	// The password, or a token that replaces it.
+	// The password, or a token in place of a password.
 	Password login.Secret `hcl:"password,optional" value:"secret"`
 	// A token that ocibridge sends to the registry unchanged.
 	AccessToken login.Secret `hcl:"access_token,optional" value:"secret"`
 	// The token that renews `access_token` when the registry refuses `access_token`.
 	RefreshToken login.Secret `hcl:"refresh_token,optional" value:"secret"`
-	// The credential helper: NAME for a program `docker-credential-NAME` on PATH. It requires a host without a path.
+	// The credential helper: NAME for a program `docker-credential-NAME` on PATH. The block's label must then be a
+	// host without a path.
 	Helper string `hcl:"docker_credentials_helper,optional" value:"name"`
 
 	Origin      string
@@ -180,7 +183,7 @@ type registryBlock struct {
 	// The registry redirects downloads of blobs to object storage, and the gateway may pass these redirects on.
 	MirrorsBlobsByRedirect bool `hcl:"mirrors_blobs_by_redirect,optional" value:"bool" default:"false"`
 	// The registry answers "denied" for absent repositories, as GHCR does. The gateway then treats "denied" as absent,
-	// as long as the registry still answers about another repository that the gateway has seen before.
+	// as long as the registry still answers requests for another repository that the gateway has read before.
 	DeniedMeansAbsent bool `hcl:"denied_means_absent,optional" value:"bool" default:"false"`
 	// The maximum rate of requests to the registry. Without it, there is no limit.
 	RequestsPerSecond float64 `hcl:"requests_per_second,optional" value:"number"`
@@ -193,15 +196,16 @@ type registryBlock struct {
 type trustBlock struct {
 	Pattern provider.Pattern `hcl:"PATTERN,label" value:"trust pattern"`
 
-	// The full fingerprints of the primary keys that may sign. Without it and `key_files`, the keys that the origin
-	// offers may sign, as with clients.
+	// The full fingerprints of the primary keys that may sign. Without `keys` and `key_files`, any key that the
+	// origin offers may sign, as in clients.
 	Keys []string `hcl:"keys,optional" value:"fingerprints"`
-	// Files with public keys in ASCII armour, whose primary keys may also sign. `ocibridge fingerprint` prints their
-	// fingerprints.
+	// Files with public keys in ASCII armour. The primary keys in these files may also sign. `ocibridge fingerprint`
+	// prints their fingerprints.
 	KeyFiles []string `hcl:"key_files,optional" value:"files"`
-	// Accept unsigned packages by their checksum. This is recorded, and every listing shows it. `"where-clients-do"`
-	// accepts them only for providers for which registry.opentofu.org has no key, as OpenTofu does, and only as long as
-	// no signed version of the provider is stored. It cannot be combined with `keys` and `key_files`.
+	// Accept unsigned packages by their checksum. ocibridge records that they are unsigned, and every listing shows
+	// it. `"where-clients-do"` accepts such packages only for providers for which registry.opentofu.org has no key,
+	// as OpenTofu does, and only as long as no signed version of the provider is stored. Neither `true` nor
+	// `"where-clients-do"` can be combined with `keys` or `key_files`.
 	AllowUnsigned unsigned `hcl:"allow_unsigned,optional" value:"unsigned" default:"false"`
 	// Refuse signatures by expired keys, instead of warning about them.
 	StrictExpiry bool `hcl:"strict_expiry,optional" value:"bool" default:"false"`
@@ -211,7 +215,7 @@ type trustBlock struct {
 type Provider struct {
 	Address provider.Address `hcl:"ADDRESS,label" value:"provider address"`
 
-	// The versions, as in `required_providers`. You must set this or `latest`.
+	// The versions, as in `required_providers`. You must set `versions` or `latest`.
 	Versions provider.VersionSet `hcl:"versions,optional" value:"version constraint"`
 	// The platforms; without it, all.
 	Platforms []provider.Platform `hcl:"platforms,optional" value:"platforms"`
@@ -221,8 +225,8 @@ type Provider struct {
 	Prereleases bool `hcl:"prereleases,optional" value:"bool" default:"false"`
 	// The minimum age of a version, counted from when a sync first saw it.
 	Cooldown time.Duration `hcl:"cooldown,optional" value:"duration" default:"0s"`
-	// The source: `origin`, the `https:` URL of another network mirror, or a folder that `providers mirror` wrote,
-	// beginning with `./`, `../` or `/`.
+	// The source: `origin`, the `https:` URL of another network mirror, or the path of a folder that `providers
+	// mirror` wrote. The path must begin with `./`, `../` or `/`.
 	From Source `hcl:"from,optional" value:"source" default:"origin"`
 
 	Source string // "FILE:LINE"
@@ -239,7 +243,7 @@ type pullThroughBlock struct {
 	Enabled bool `hcl:"enabled,optional" value:"bool" default:"true" flag:"no-pull-through"`
 	// The providers that may be fetched; without it, all. Required if the gateway listens on addresses other than
 	// loopback, and has no access control. A host that a pattern names may be at a private address, on port 443 or the
-	// port in the pattern. Other hosts may not.
+	// port in the pattern. Other hosts may not be at private addresses.
 	Include []provider.Pattern `hcl:"include,optional" value:"patterns"`
 	// Exceptions from `include`.
 	Exclude []provider.Pattern `hcl:"exclude,optional" value:"patterns"`
@@ -249,21 +253,23 @@ type pullThroughBlock struct {
 	// The versions that may be fetched; without it, all.
 	Versions provider.VersionSet `hcl:"versions,optional" value:"version constraint"`
 	// The minimum age of a version, counted from when this gateway first saw it. The gateway stores that time in the
-	// cache's folder. Versions that exist when a client first requests a provider do not wait.
+	// cache's folder, or else in the data folder if the registry is embedded. `cooldown` does not apply to versions
+	// that exist when a client first requests the provider.
 	Cooldown time.Duration `hcl:"cooldown,optional" value:"duration" default:"0s"`
 	// The maximum size of a package. Without it, there is no limit.
 	MaxSize int64 `hcl:"max_size,optional" value:"size"`
 	// The maximum number of packages that are fetched at once.
 	MaxConcurrent int `hcl:"max_concurrent,optional" value:"number" default:"pull.DefaultConcurrent"`
-	// The maximum number of bytes of packages to fetch per day, which begins at midnight UTC. Each gateway counts on
-	// its own, from its start. Without it, there is no limit.
+	// The maximum number of bytes of packages to fetch per day. A day begins at midnight UTC. Each gateway counts
+	// only the bytes that it has fetched itself since it was started. Without it, there is no limit.
 	MaxPerDay int64 `hcl:"max_per_day,optional" value:"size"`
 	// The maximum disk space for packages that are being fetched.
 	MaxSpool int64 `hcl:"max_spool,optional" value:"size" default:"pull.DefaultSpool"`
 
-	// What `gc` removes from the embedded registry again. It only removes versions that pull-through stored, and that
-	// no `push`, `sync` or `copy` has stored, completed or found in place. The next request for a removed version
-	// stores it again. Other registries have their own retention. Set at least one of the arguments.
+	// What `gc` removes from the embedded registry. `gc` removes only versions that pull-through has stored, and that
+	// no `push`, `sync` or `copy` has stored, completed or found in place. At the next request for a removed version,
+	// the gateway fetches and stores it again. Other registries have their own retention. Set at least one of the
+	// arguments.
 	Retention *Retention `hcl:"retention,block"`
 }
 
@@ -281,9 +287,9 @@ type Retention struct {
 type Gateway struct {
 	// The address to listen on; without a host, on every interface.
 	Listen string `hcl:"listen,optional" value:"HOST:PORT" default:"localhost:8443" flag:"listen"`
-	// The `https:` URL that clients use to reach the gateway. `config client` writes it into client configuration. The
-	// gateway is itself the origin of providers with its host name. Absolute URLs in the provider registry protocol
-	// begin with it: set it if a proxy speaks TLS to clients.
+	// The `https:` URL that clients use to reach the gateway. `config client` writes it into client configuration.
+	// The gateway is itself the origin of providers that have the host name of this URL. Absolute URLs in the
+	// provider registry protocol begin with this URL, so set it if a proxy speaks TLS to clients.
 	PublicURL string `hcl:"public_url,optional" value:"URL"`
 	// Whether the gateway checks the stored evidence before it serves a version: `off`, or `required` to serve only
 	// versions that are signed by keys in `trust` blocks.
@@ -304,11 +310,11 @@ type Gateway struct {
 	// Versions that the gateway never serves: patterns of providers (three parts) or modules (four parts), each
 	// optionally with `@` and a version or a version constraint. A constraint covers prereleases only if it names them.
 	// An object such as `{ match = "...", reason = "..." }` also gives a reason, of at most 500 bytes. The log,
-	// `inspect`, the page and the answers to clients show it.
+	// `inspect`, the page and the answers to clients show the reason.
 	Deny []catalog.Deny `hcl:"deny,optional" value:"list of PATTERN[@VERSIONS] or { match, reason }"`
 	// The file with the keys that sign the capabilities in URLs of archives, checksums and signatures. It has one key
 	// per line, as `openssl rand -hex 32` prints them; the first one signs, and all of them verify. Parallel gateways
-	// share it. Without it, each process has its own key.
+	// must use the same file. Without it, each process has its own key.
 	CapabilityKeyFile string `hcl:"capability_key_file,optional" value:"file"`
 
 	// Speak plain HTTP, behind a proxy that speaks TLS to clients. Clients themselves require TLS.
@@ -318,7 +324,7 @@ type Gateway struct {
 	// ready any more. In Kubernetes, `terminationGracePeriodSeconds` must be longer than this and `shutdown_timeout`
 	// together.
 	ShutdownDelay time.Duration `hcl:"shutdown_delay,optional" value:"duration" default:"0s"`
-	// How long running downloads may then take to finish, before the gateway aborts them.
+	// How long running downloads may take to finish after `shutdown_delay`, before the gateway aborts them.
 	ShutdownTimeout time.Duration `hcl:"shutdown_timeout,optional" value:"duration" default:"DefaultShutdownTimeout"`
 
 	// The gateway's certificate. Without it, the gateway creates one if it listens on a loopback address.
@@ -356,8 +362,8 @@ func (g *Gateway) EffectiveCache(embedded bool, folder string) Cache {
 // AsksForTokens reports whether the gateway refuses requests without a token.
 func (g *Gateway) AsksForTokens() bool { return len(g.Tokens)+len(g.OIDC) > 0 }
 
-// TLS is the tls block. [Load] does not read the files that it names, because a user
-// who only pushes may have no access to them. [Config.CheckFiles] checks them.
+// TLS is the tls block. [Load] does not read the files that the block names, because a user who only pushes may have
+// no access to them. [Config.CheckFiles] checks them.
 type TLS struct {
 	// A PEM file with the certificate and its chain. It requires `key_file`.
 	CertFile string `hcl:"cert_file,optional" value:"file" flag:"tls-cert" group:"tls"`
@@ -365,12 +371,13 @@ type TLS struct {
 	KeyFile string `hcl:"key_file,optional" value:"file" flag:"tls-key" group:"tls"`
 	// Sign the certificate with a CA in the data folder, and print how clients trust that CA.
 	SelfSigned bool `hcl:"self_signed,optional" value:"bool" default:"false" flag:"tls-self-signed" group:"tls"`
-	// A PEM file with the authorities for client certificates. With it, the gateway requires a certificate that one of
-	// them has signed. Terraform and OpenTofu cannot present one: use this for proxies.
+	// A PEM file with the authorities for client certificates. With this argument, clients must present a certificate
+	// that one of these authorities has signed. Terraform and OpenTofu cannot present a certificate, so use this
+	// argument only behind a proxy.
 	ClientCAFile string `hcl:"client_ca_file,optional" value:"file"`
 	// Obtain and renew certificates from an authority that speaks ACME, such as Let's Encrypt. The authority must be
-	// able to reach the gateway by its name. It replaces the certificate files; `--tls-cert` and `--tls-self-signed`
-	// override it.
+	// able to reach the gateway by its name. The block replaces the certificate files; `--tls-cert` and
+	// `--tls-self-signed` override the block.
 	ACME *ACME `hcl:"acme,block"`
 }
 
@@ -378,8 +385,8 @@ type TLS struct {
 type ACME struct {
 	// Whether you accept the authority's terms of service. It must be `true`.
 	AcceptTerms bool `hcl:"accept_terms,optional" value:"bool" required:"true"`
-	// The names to obtain certificates for; the gateway never requests any others. Without it, the host of
-	// `public_url`.
+	// The names to obtain certificates for; the gateway never requests a certificate for another name. Without it,
+	// the host of `public_url`.
 	Domains []string `hcl:"domains,optional" value:"list of names"`
 	// The address that the authority notifies about problems with the certificates.
 	Email string `hcl:"email,optional" value:"address"`
@@ -388,7 +395,7 @@ type ACME struct {
 	// A PEM file with certificate authorities to trust in addition to the system's, for connections to the authority.
 	CAFile string `hcl:"ca_file,optional" value:"file"`
 	// The folder for certificates, their keys and the account's key. Other users must not have access to it. Without
-	// it, the folder `acme` in the folder that `data` names. Parallel gateways share it.
+	// it, the folder `acme` in the folder that `data` names. Parallel gateways can share this folder.
 	Directory string `hcl:"directory,optional" value:"folder"`
 }
 
@@ -401,15 +408,16 @@ type Cache struct {
 	// the user's cache folder; if that folder cannot be written, the gateway warns and runs without a cache.
 	Directory string `hcl:"directory,optional" value:"folder"`
 	// The maximum size of all packages, including those that are being fetched. The least recently used packages are
-	// evicted first. Without it, 10 GiB, or a tenth of what is free on the disk or in the cache, whichever is less.
+	// evicted first. Without it, 10 GiB, or a tenth of the disk space that is free or that the cache already uses,
+	// whichever is less.
 	MaxSize int64 `hcl:"max_size,optional" value:"size"`
 }
 
 type tokenBlock struct {
 	Name string `hcl:"NAME,label" value:"token name"`
 
-	// The SHA-256 sum of the token, in hexadecimal: `printf %s "$TOKEN" | sha256sum`. No file contains the token
-	// itself.
+	// The SHA-256 sum of the token, in hexadecimal: `printf %s "$TOKEN" | sha256sum`. The configuration does not
+	// contain the token itself.
 	SHA256 [sha256.Size]byte `hcl:"sha256,optional" value:"sha256" required:"true"`
 	// The providers and modules that the token may read; without it, all. A pattern of three parts is for providers, a
 	// pattern of four parts for modules. A token whose patterns are all for providers reads no modules, and a token
@@ -438,24 +446,24 @@ type oidcBlock struct {
 
 // Login is the login block. It has the fields of [gateway.Login].
 type Login struct {
-	// The clients' ID at the issuer. They are public clients, without a secret, and use PKCE.
+	// The client ID of Terraform and OpenTofu at the issuer. Both are public clients, without a secret, and use PKCE.
 	Client string `hcl:"client,optional" value:"text" required:"true"`
 	// The issuer's authorization endpoint.
 	Authz string `hcl:"authz,optional" value:"URL" required:"true"`
 	// The issuer's token endpoint. Clients save the access token that it returns, and send it to the gateway.
 	Token string `hcl:"token,optional" value:"URL" required:"true"`
-	// The range of ports on `localhost` for the clients' redirect URIs. Clients never use the last one. The issuer must
-	// allow `http://localhost:PORT/login` for each port. Without it, clients use any port from 1024.
+	// The range of ports on `localhost` for the clients' redirect URIs. Clients never use the last port. The issuer
+	// must allow `http://localhost:PORT/login` for each port. Without it, clients use any port from 1024.
 	Ports [2]int `hcl:"ports,optional" value:"list of two numbers"`
 	// The scopes to request.
 	Scopes []string `hcl:"scopes,optional" value:"list of text"`
 }
 
 type ruleBlock struct {
-	// The claims that the token must have, each with exactly that value.
+	// The claims that the token must have, each with exactly the given value.
 	Claims map[string]string `hcl:"claims,optional" value:"map of text" required:"true"`
-	// The providers and modules that the token may then read; without it, all. The patterns are those of a `token`
-	// block.
+	// The providers and modules that a token with these claims may read; without it, all. The patterns have the same
+	// syntax as in a `token` block.
 	Include []subject.Pattern `hcl:"include,optional" value:"provider and module patterns"`
 	// Exceptions from `include`.
 	Exclude []subject.Pattern `hcl:"exclude,optional" value:"provider and module patterns"`

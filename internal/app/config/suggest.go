@@ -34,7 +34,7 @@ func (d *decoder) unknown(diag *hcl.Diagnostic) *hcl.Diagnostic {
 
 // suggestion returns sentences about the name that the user probably meant, or about the
 // block where the name belongs. An example is " Did you mean ...?". The result is "" if
-// there is no suggestion. The last parameter is the byte offset of the unknown name.
+// there is no suggestion. at is the byte offset of the unknown name.
 func (d *decoder) suggestion(name string, at int) string {
 	t := schemaAt(d.source.body, Schema(), at)
 	var here []string

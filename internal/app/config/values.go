@@ -193,8 +193,8 @@ func parseListen(s string) (string, error) {
 }
 
 // ParsePublicURL checks the https URL with which clients reach a gateway. If the URL does
-// not end in a slash, it adds a slash. Clients that resolve a relative URL drop everything
-// after the last slash.
+// not end in a slash, ParsePublicURL adds one. Clients that resolve a relative URL drop
+// everything after the last slash.
 func ParsePublicURL(s string) (string, error) {
 	u, err := parseHTTPS(s)
 	if err != nil {
