@@ -109,8 +109,8 @@ type configFlag struct {
 	files *files.Snapshot // records the files that load reads, to detect changes; load records nothing if files is nil
 }
 
-// register adds the flag to a command, and sets f.use for one that runs no gateway. Other commands change f.use
-// afterwards.
+// register adds the flag to a command, and sets f.use to its value for commands that run no gateway. Other commands
+// change f.use afterwards.
 func (f *configFlag) register(cmd *cobra.Command) {
 	f.use = config.NoGateway
 	given := &givenText{text: &f.file, help: "leave out --config for the file that is found without it", emptyVariable: true}

@@ -57,8 +57,8 @@ and not in effect in this version are warned about.`,
 	return cmd
 }
 
-// checkConfig checks the configuration file of the given name. If name is "", it checks the
-// file that other commands would read.
+// checkConfig checks the configuration file at the path name. If name is "", it checks the file
+// that other commands would read.
 func checkConfig(cmd *cobra.Command, name string, output *outputFlag) error {
 	env := configEnvironment(cmd.Context(), nil)
 	c, err := config.Load(env, name)

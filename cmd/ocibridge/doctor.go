@@ -124,11 +124,11 @@ It exits with 1 if a step failed. It writes to the registry only with --write.`,
 	return cmd
 }
 
-// examined selects the repositories that doctor examines. If of is set, doctor examines the
-// repository of this provider or module. Otherwise, it examines one repository of each template.
-// If registry is set, doctor leaves out the templates that do not name this registry.
+// examined selects the repositories that doctor examines. If the field "of" names a provider or module, doctor examines
+// its repository. Otherwise, it examines one repository of each template. If the field "registry" is set, doctor leaves
+// out the templates that do not name this registry.
 type examined struct {
-	of       subject.Address // nil if the arguments name none
+	of       subject.Address // nil if the arguments name no provider or module
 	registry ociaddr.Registry
 }
 

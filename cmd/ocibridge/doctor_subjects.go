@@ -72,8 +72,8 @@ func (f *doctorFlags) examineRepositories(ctx context.Context, s settings, back 
 }
 
 // storedKinds returns the kinds that are configured or stored in the embedded registry. If there are none, or if the
-// providers cannot be listed, the result contains providers: the examination of a provider then says why. For each other
-// kind, storedKinds sets configured to one stored address.
+// providers cannot be listed, the result contains providers: in that case, the examination of a provider says why. For
+// each kind but providers, storedKinds sets configured to at most one stored address.
 func storedKinds(ctx context.Context, back *registry.Repositories, configured map[subject.Kind][]subject.Address) (out []subject.Kind) {
 	for _, kind := range subject.Kinds {
 		found, unlisted, err := back.All(ctx, kind)
@@ -117,7 +117,8 @@ func (f *doctorFlags) examineTemplates(ctx context.Context, back *registry.Repos
 
 // repositoriesToExamine returns addresses with different repositories. The first addresses cover every template, and
 // every project, which is the first part of a repository's name. If no configured address uses a template, the result
-// contains an example for it. shadowed are the templates that no address uses, because other templates precede them.
+// contains an example for it. The result shadowed has the templates that no address uses because other templates
+// precede them.
 func repositoriesToExamine(set templates.Set, configured []subject.Address, only ociaddr.Registry) (selected []subject.Address, shadowed []*templates.Template) {
 	examples := slices.Clone(configured)
 	for _, t := range set {
@@ -169,8 +170,8 @@ func repositoriesToExamine(set templates.Set, configured []subject.Address, only
 	return append(selected, others...), shadowed
 }
 
-// examineOrigins examines the origins of the provider blocks for which of returns true. The first examinations cover
-// every origin.
+// examineOrigins examines the origins of the provider blocks for which the function "of" returns true. The first
+// examinations cover every origin.
 func (f *doctorFlags) examineOrigins(ctx context.Context, s settings, of func(config.Provider) bool) []*doctor.Report {
 	wants := transfer.OpenWants(s.file, s.file.Providers, s.origins().Registry())
 	defer wants.Close()

@@ -123,7 +123,7 @@ func completePrograms(_ *cobra.Command, args []string, toComplete string) ([]cob
 	return slices.Sorted(maps.Keys(found)), cobra.ShellCompDirectiveDefault
 }
 
-// run runs the command, and reports what the gateway lacked if the command fails.
+// run runs the command. If the command fails, run reports what the gateway lacked.
 func (f *execFlags) run(cmd *cobra.Command, args []string) error {
 	stderr := cmd.ErrOrStderr()
 	log, notices, held := f.openLogs(cmd, stderr)

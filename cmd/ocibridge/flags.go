@@ -152,7 +152,7 @@ type registryFlags struct {
 	connectionFlags
 	template         string
 	kind             subject.Kind // the kind that --template is for, unless the arguments decide it
-	ignoresVariables bool         // the user names a place, as in copy, so variables that hold templates do not count
+	ignoresVariables bool         // variables with templates do not count, because the user names a place, as in copy
 	include, exclude []string
 	data             string
 	running          string // the address that serve listens on; "" before it listens
@@ -194,7 +194,8 @@ func (t *givenText) String() string {
 	return *t.text
 }
 
-// Type returns the placeholder for the value in help. It is used if the usage text contains no name in backquotes.
+// Type returns the placeholder for the value in help. Help uses this placeholder if the usage text contains no name in
+// backquotes.
 func (t *givenText) Type() string { return "text" }
 
 func (t *givenText) Set(text string) error {
@@ -219,7 +220,7 @@ func (f *registryFlags) complete(cmd *cobra.Command, _ []string, _ string) ([]co
 // dataFolder returns the folder for the embedded registry and for the files that serve stores, or "" if there is none.
 func (f *registryFlags) dataFolder() string { return cmp.Or(f.data, defaultDataFolder()) }
 
-// defaultDataFolder returns the customary folder for the user's data on this operating system. It returns "" if this folder
+// defaultDataFolder returns the usual folder for the user's data on this operating system. It returns "" if this folder
 // would be in the home folder and the user has no home folder.
 func defaultDataFolder() string {
 	home := homeDir()
@@ -237,7 +238,7 @@ func defaultDataFolder() string {
 }
 
 // defaultCacheFolder returns the cache folder that systemd has created for this service. Without such a folder, it
-// returns the customary one, or "" if there is none.
+// returns the user's usual cache folder, or "" if there is none.
 func defaultCacheFolder() string {
 	if dirs := filepath.SplitList(os.Getenv("CACHE_DIRECTORY")); len(dirs) > 0 && filepath.IsAbs(dirs[0]) {
 		return dirs[0]

@@ -105,7 +105,7 @@ func (h *heldErrors) add(text string) {
 	}
 }
 
-// show writes a text to w at once. print then leaves the text out.
+// show writes a text to w at once, and makes print leave the text out.
 func (h *heldErrors) show(w io.Writer, text string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -115,7 +115,7 @@ func manParagraphs(text string) string {
 	return out.String()
 }
 
-// manText escapes a text. man then reads no line as a request, and hyphens can be copied into a shell.
+// manText escapes a text so that man reads no line as a request, and so that people can copy hyphens into a shell.
 func manText(text string) string {
 	lines := strings.Split(strings.NewReplacer(`\`, `\e`, "-", `\-`).Replace(text), "\n")
 	for i, line := range lines {

@@ -66,8 +66,8 @@ func linesText(width int, text string) string {
 	return strings.Join(lines, "\n")
 }
 
-// besideText wraps a message for a terminal of the given width. The caller prints it after a number of columns, and all
-// further lines begin below the first one.
+// besideText wraps a message for a terminal of the given width. The parameter before is the number of columns that the
+// caller prints before the result. All further lines begin below the first line.
 func besideText(width, before int, text string) string {
 	if text = hint.OneLine(text); width == 0 {
 		return text

@@ -21,7 +21,7 @@ import (
 )
 
 // output is the standard output of a command. It records whether the command has written anything. It also records the
-// first error, so that a command whose results are lost fails.
+// first write error, so that a command fails if its results are lost.
 type output struct {
 	io.Writer
 	written bool
@@ -39,7 +39,7 @@ func (o *output) Write(p []byte) (int, error) {
 // characters with spaces, because the texts and names of other parties can be anywhere in the output.
 type printer struct{ io.Writer }
 
-// Write implements [io.Writer]. The caller never splits a character between two calls.
+// Write implements [io.Writer]. The caller must not split a character between two calls.
 func (w printer) Write(p []byte) (int, error) {
 	if _, err := w.Writer.Write(printable(p, isTerminal(w))); err != nil {
 		return 0, err
@@ -68,7 +68,7 @@ func printable(text []byte, coloured bool) []byte {
 // marks that change the direction of text. The decoded texts stay the same.
 type jsonWriter struct{ io.Writer }
 
-// Write implements [io.Writer]. The caller never splits a character between two calls.
+// Write implements [io.Writer]. The caller must not split a character between two calls.
 func (w jsonWriter) Write(p []byte) (int, error) {
 	if _, err := w.Writer.Write(escapeJSON(p)); err != nil {
 		return 0, err

@@ -254,8 +254,9 @@ func joined[T fmt.Stringer](things []T, separator string) string {
 	return strings.Join(names, separator)
 }
 
-// planning shows how many of the providers are planned. The caller calls planned for each planned version. It also calls
-// planned with the zero version when a provider is complete. done ends the display. planned is nil if there are no bars.
+// planning shows how many of the providers are planned. The caller must call planned for each planned version, and with
+// the zero version when a provider is complete. The function done ends the display. planned is nil if there are no
+// bars.
 func (p *progress) planning(providers int) (planned func(provider.Address, provider.Version), done func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

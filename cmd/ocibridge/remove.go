@@ -214,7 +214,7 @@ func (s settings) storedAgain(removals []*reconcile.Removal) (out []string) {
 	for _, r := range removals {
 		a, ok := r.Subject.(provider.Address)
 		if !ok {
-			continue // no block selects modules, and no gateway stores them again
+			continue // no block selects modules, and no gateway stores removed modules again
 		}
 		_, denied := s.file.Gateway.Denies(a, r.Version)
 		for _, p := range s.file.Providers {
@@ -236,8 +236,8 @@ func (s settings) storedAgain(removals []*reconcile.Removal) (out []string) {
 	return out
 }
 
-// selected returns those of the given platforms that a provider block selects. block is the block's own list, and an
-// empty list selects all.
+// selected returns those of the given platforms that a provider block selects. The parameter block is the block's list
+// of platforms. An empty list selects all platforms.
 func selected(block, platforms []provider.Platform) (out []provider.Platform) {
 	for _, p := range platforms {
 		if len(block) == 0 || slices.Contains(block, p) {

@@ -133,8 +133,8 @@ func (f *serveFlags) run(cmd *cobra.Command) error {
 	return err
 }
 
-// load reads all settings, and merges the flags into them. A reload calls load again. Then only the flags from the command line
-// and from variables keep their values.
+// load reads all settings, and merges the flags into them. A reload calls load again. In a reload, only the flags that
+// the command line or a variable has set keep their values.
 func (f *serveFlags) load(cmd *cobra.Command, seen *files.Snapshot) (serve.Settings, error) {
 	f.files = seen
 	s, err := f.settings(cmd)

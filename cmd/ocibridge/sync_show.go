@@ -19,7 +19,7 @@ var planSigns = map[pusher.Action]string{
 	pusher.ActionPush: "+", pusher.ActionAdd: "~", pusher.ActionRepair: "!", pusher.ActionPrune: "-", pusher.ActionWait: ".", pusher.ActionReplace: "!",
 }
 
-// dryRun prints the totals, and a line for each version that a plan changes or that waits.
+// dryRun prints the totals, and a line for each version that the plan changes, or that waits because it is too young.
 func (p *progress) dryRun(plan *reconcile.Plan) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -24,7 +24,7 @@ import (
 // therefore also returns a credentials block for each registry.
 //
 // A block replaces the whole discovery document of its host. The block of a public registry therefore repeats the services that
-// the gateway does not replace, unless these would get the token.
+// the gateway does not replace, unless clients would send the token to these services, too.
 func (s *Setup) Hosts() (string, error) {
 	if s.NoURL != nil {
 		return "", s.NoURL
@@ -56,8 +56,8 @@ func (s *Setup) ModuleHost(host svchost.Hostname) (string, error) {
 	return out.String(), nil
 }
 
-// writeHost writes the host block of a host, and its credentials block if the gateway requires a token. modules and
-// providers say what clients get from the gateway.
+// writeHost writes the host block of a host, and its credentials block if the gateway requires a token. The parameters
+// modules and providers say which of the two clients get from the gateway.
 func (s *Setup) writeHost(out *strings.Builder, host svchost.Hostname, modules, providers bool) {
 	fmt.Fprintf(out, "host %q {\n  services = {\n", host.ForDisplay())
 	s.writeService(out, host, "modules", modules, gateway.ModulesURL)
@@ -68,7 +68,9 @@ func (s *Setup) writeHost(out *strings.Builder, host svchost.Hostname, modules, 
 	}
 }
 
-// writeService writes the URL of a protocol of a host: at the gateway, or at the host itself if it is a public registry.
+// writeService writes the gateway's URL for a protocol of a host if the gateway mirrors the protocol. Otherwise, it
+// writes the URL of the host's own service if the host is a public registry. It writes this URL as a comment if the
+// service would get the token.
 func (s *Setup) writeService(out *strings.Builder, host svchost.Hostname, kind string, mirrored bool, at func(public, hostname string) string) {
 	line := func(url string) string { return fmt.Sprintf("%-14s = %q", `"`+kind+`.v1"`, url) }
 	origin := line(fmt.Sprintf("https://%s/v1/%s/", host, kind))
@@ -87,7 +89,7 @@ func (s *Setup) writeService(out *strings.Builder, host svchost.Hostname, kind s
 var publicHosts = []svchost.Hostname{"registry.opentofu.org", "registry.terraform.io"}
 
 // mirroredHosts returns the sorted hosts that the oci_mirror blocks include by name, and publicHosts if a block includes every
-// host, or if there are no blocks. It is empty if there are only module_mirror blocks.
+// host, or if there are no blocks. The result is empty if there are only module_mirror blocks.
 func (s *Setup) mirroredHosts() []svchost.Hostname {
 	var out []svchost.Hostname
 	for _, m := range s.Mirrors {
@@ -111,8 +113,8 @@ func (s *Setup) mirroredHosts() []svchost.Hostname {
 
 // ModuleHosts returns the sorted hosts whose modules clients get from the gateway: those that module_mirror blocks
 // include by name, and those of the modules in the embedded registry, apart from the gateway's own host. The result contains
-// publicHosts only if a block names them, or if a block for all hosts falls through. Otherwise the gateway would hide
-// their public modules.
+// publicHosts only if a block names them, or if a block for all hosts falls through. Otherwise, the gateway would hide
+// the other modules of these public registries.
 func (s *Setup) ModuleHosts() []svchost.Hostname {
 	out := slices.DeleteFunc(slices.Clone(s.Stored), func(host svchost.Hostname) bool {
 		return s.isOwn(host) || slices.Contains(publicHosts, host)
@@ -140,22 +142,22 @@ func (s *Setup) isOwn(host svchost.Hostname) bool {
 	return err == nil && IsOwnHost(own, host)
 }
 
-// IsOwnHost reports whether the host in a module's address is that of the gateway itself. Clients write the gateway's
-// port into the address, and the registry leaves it out.
+// IsOwnHost reports whether the host in a module's address is the gateway's own host. Clients write the gateway's port
+// into the address, but the addresses in the registry have no port.
 func IsOwnHost(gateway, host svchost.Hostname) bool {
 	name, _, _ := strings.Cut(string(gateway), ":")
 	return host == gateway || string(host) == name
 }
 
-// OwnModules is a note for users about modules with the gateway's own host name. It is true if [Setup.Module] returns no
-// error.
+// OwnModules is a note for users about modules with the gateway's own host name. The note applies if [Setup.Module]
+// returns no error.
 const OwnModules = "Modules whose address has the gateway's own host name need no configuration."
 
 // errNoModuleHost means that no address of a module can have the gateway's host name.
 var errNoModuleHost = errors.New("no module address can name the gateway")
 
 // Module returns a module block for a module with the gateway's own host name. If the gateway's URL has a port, the
-// source has it, too. The address in the registry has no port, and a comment says so.
+// source has the same port. A comment in the block says that the address in the registry has no port.
 func (s *Setup) Module() (string, error) {
 	host, err := s.host()
 	if err != nil {

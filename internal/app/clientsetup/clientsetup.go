@@ -45,7 +45,7 @@ func GatewayURL(listen string) (string, error) {
 	return "https://" + net.JoinHostPort(host, port) + "/", nil
 }
 
-// IsLoopback reports whether the gateway's URL can be reached only from its own machine.
+// IsLoopback reports whether the gateway's URL can be reached only from the gateway's own machine.
 func (s *Setup) IsLoopback() bool {
 	u, err := url.Parse(s.URL)
 	if err != nil {
@@ -112,9 +112,10 @@ func Names() []string {
 	return out
 }
 
-// Texts returns all texts by name. If only is not "", it returns only the text with this name. It omits a text that
-// cannot be written. missing says why, for the first of them. The lack of a URI template or of a host name for modules
-// does not count, unless only names the text that needs it.
+// Texts returns all texts by name. If the parameter only is not "", Texts returns no other text than the one with this
+// name. It omits texts that cannot be written. The error missing says why the first of these cannot be written. This
+// error never reports the lack of a URI template or of a host name for modules, unless the parameter only names the
+// text that needs it.
 func (s *Setup) Texts(only string) (texts map[string]string, missing error) {
 	texts = map[string]string{}
 	for _, p := range pieces() {
@@ -168,7 +169,8 @@ func (s *Setup) mirrorURL() string { return strings.TrimSuffix(s.URL, "/") + gat
 // noMirror returns an error if clients cannot use the gateway as a network mirror.
 func (s *Setup) noMirror() error { return cmp.Or(s.NoURL, s.noProviders()) }
 
-// noProviders returns an error if there are only module_mirror blocks, because providers then have no repositories.
+// noProviders returns an error if there are only module_mirror blocks, because in that case providers have no
+// repositories.
 func (s *Setup) noProviders() error {
 	if len(s.Mirrors) > 0 || len(s.Modules) == 0 {
 		return nil

@@ -42,8 +42,8 @@ func tools() []Tool {
 	}
 }
 
-// RunsElsewhere reports whether the text with the given name is for programs that do not run on the user's machine, so
-// that the gateway's URL must not name this machine.
+// RunsElsewhere reports whether the text with the given name is for programs that do not run on the user's machine. In
+// such a text, the gateway's URL must not name this machine.
 func RunsElsewhere(name string) bool {
 	return slices.Contains([]string{"ci", "renovate", "renovate-bot", "dependabot", "github-actions", "gitlab-ci"}, name)
 }
@@ -81,8 +81,8 @@ func (s *Setup) Tools() []Tool {
 }
 
 // terragrunt returns a CLI configuration. Terragrunt and its provider cache server read network_mirror blocks, but not
-// oci_mirror blocks. Terraform and OpenTofu look up the token by the gateway's host and port, and Terragrunt by the host
-// alone.
+// oci_mirror blocks. Terraform and OpenTofu look up the token by the gateway's host and port. Terragrunt looks it up by
+// the host alone.
 func (s *Setup) terragrunt() (string, error) {
 	text, err := s.Terraform()
 	if err != nil || !s.Tokens {
@@ -108,9 +108,9 @@ type renovateRule struct {
 	OverridePackageName string   `json:"overridePackageName,omitempty"`
 }
 
-// renovate returns a renovate.json. Renovate asks the URLs in their order for each provider, but only the first URL for
-// a module. So there is one rule for the providers, and one rule for the modules of each host. There are no hostRules:
-// the rules of a repository would replace the rules of the bot, which have the token.
+// renovate returns a renovate.json. For a provider, Renovate requests the URLs in order. For a module, it requests only
+// the first URL. So there is one rule for the providers, and one rule for the modules of each host. There are no
+// hostRules: the rules of a repository would replace the rules of the bot, which have the token.
 func (s *Setup) renovate() (string, error) {
 	if s.NoURL != nil {
 		return "", s.NoURL
@@ -139,8 +139,8 @@ func (s *Setup) renovate() (string, error) {
 	return text.String(), err
 }
 
-// renovateBot returns the command that sets hostRules in the bot's environment. An open gateway needs them, too: Renovate
-// 44 trusts an internal host only if the bot's own configuration names it.
+// renovateBot returns the command that sets hostRules in the bot's environment. A gateway that requires no token needs
+// hostRules, too: Renovate 44 trusts an internal host only if the bot's own configuration names it.
 func (s *Setup) renovateBot() (string, error) {
 	token := ""
 	if s.Tokens {
@@ -177,9 +177,9 @@ func (s *Setup) renovateModules() []renovateRule {
 	return out
 }
 
-// ownHost returns the gateway's HOST or HOST:PORT in the addresses of providers that need no configuration. It fails if
-// providers have no repositories, or if the gateway's URL has a path, because clients look for the discovery document at
-// the root of a host.
+// ownHost returns the gateway's HOST or HOST:PORT. Clients need no configuration for a provider whose address begins
+// with this host. ownHost fails if providers have no repositories, or if the gateway's URL has a path, because clients
+// look for the discovery document at the root of a host.
 func (s *Setup) ownHost() (string, error) {
 	if err := s.noProviders(); err != nil {
 		return "", err
@@ -225,7 +225,7 @@ type job struct {
 }
 
 // job returns the parts of a CI job. If the name of the token's variable has a colon, no shell and no CI system can set
-// it. The command then sets it from OCIBRIDGE_TOKEN.
+// the variable. In that case, the command sets the variable from OCIBRIDGE_TOKEN.
 func (s *Setup) job() (j job, err error) {
 	text, err := s.Terraform()
 	if err != nil {

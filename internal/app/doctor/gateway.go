@@ -29,11 +29,11 @@ type Gateway struct {
 	URL string // the URL in the network_mirror block, or for a module the gateway's URL
 	// Subject is the provider or the module to request, or nil.
 	Subject subject.Address
-	// Guesses are requested if Subject is nil, and the gateway has no catalog of an embedded registry. The
-	// gateway may lack them, and the token may not cover them.
+	// Guesses are the providers to request if Subject is nil and the gateway has no catalog of an embedded registry.
+	// The gateway may lack them, and the token may not cover them.
 	Guesses []provider.Address
-	// Inner is a URL that has a discovery document only if URL is by mistake the URL of a gateway, and not of its
-	// network mirror. "" omits the check.
+	// Inner is the URL of a discovery document that exists only if URL is, by mistake, the URL of a gateway instead of
+	// the URL of its network mirror. "" omits the check.
 	Inner string
 	// Platform is the client's platform.
 	Platform provider.Platform
@@ -304,8 +304,8 @@ func (x Gateway) version(ctx context.Context, r *Report, base *url.URL, v provid
 }
 
 // readHashes reads the hashes of a package in a network mirror as clients do. It reports whether there is an h1: hash, and
-// which hashes clients ignore, because their scheme is unknown or they match no package. It returns an error if clients
-// refuse the package.
+// which hashes clients ignore. These have an unknown scheme, or match no package. It returns an error if clients refuse
+// the package.
 func readHashes(hashes []string) (h1 bool, ignored []string, err error) {
 	for _, s := range hashes {
 		scheme, _, found := strings.Cut(s, ":")
@@ -324,7 +324,7 @@ func readHashes(hashes []string) (h1 bool, ignored []string, err error) {
 	return h1, ignored, nil
 }
 
-// archive requests the package as Terraform does. It sends HEAD and then GET, and sends no token.
+// archive requests the package as Terraform does, with a HEAD and then a GET, both without a token.
 func (x Gateway) archive(ctx context.Context, r *Report, u *url.URL) {
 	const name = "archive"
 	head, err := x.send(ctx, http.MethodHead, u, nil)

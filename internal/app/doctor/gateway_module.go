@@ -119,7 +119,7 @@ func (x Gateway) moduleDownload(ctx context.Context, r *Report, modules *url.URL
 		Location string `json:"location"`
 	}
 	resp, err := x.document(ctx, x.modulePath(modules, v.String(), name), &doc)
-	if resp != nil && resp.StatusCode == http.StatusNoContent { // from an origin, to which the gateway redirects
+	if resp != nil && resp.StatusCode == http.StatusNoContent { // an origin sent it, after a redirect by the gateway
 		doc.Location, err = resp.Header.Get("X-Terraform-Get"), nil
 	}
 	if err != nil {
@@ -140,7 +140,7 @@ func (x Gateway) moduleDownload(ctx context.Context, r *Report, modules *url.URL
 	default:
 		r.ok(name, "it names the zip")
 		q := u.Query()
-		q.Del("archive") // clients do not send it
+		q.Del("archive") // clients do not send this parameter
 		u.RawQuery = q.Encode()
 		return u, true
 	}

@@ -40,7 +40,7 @@ type trial struct {
 	lost   bool                 // whether the registry lost a manifest between its push and the push of the index
 }
 
-// push pushes a test version, and then deletes it if the login is allowed to.
+// push pushes a test version, and then deletes that version if the login may delete.
 func (x Repository) push(ctx context.Context, r *Report) {
 	if !x.Write {
 		r.skip("push", "--write pushes a test version, and deletes it where the login may delete", "it was not tried")
@@ -80,7 +80,7 @@ func (a ofZip) run(ctx context.Context, t *trial, r *Report) {
 }
 
 // content pushes the config and the content of the test version. The content takes the place of a zip. The bool is
-// false if the registry refuses them.
+// false if the registry refuses one of the two.
 func (t *trial) content(ctx context.Context, r *Report, content artifact.Blob) bool {
 	if err := t.blobs(ctx, artifact.Config(), content); err != nil {
 		t.fail(r, "push", err, "the credential may lack the right to write")
@@ -189,7 +189,7 @@ func (t *trial) hasStored(desc ocispec.Descriptor) bool {
 	return slices.ContainsFunc(t.stored, func(d ocispec.Descriptor) bool { return d.Digest == desc.Digest })
 }
 
-// tagged pushes the manifest of the version under the tag. The registry can refuse this because tags are immutable
+// tagged pushes the manifest of the version under the tag. The registry may refuse the push because tags are immutable
 // and an earlier trial has left the tag. In that case tagged pushes the manifest under its digest.
 func (t *trial) tagged(ctx context.Context, b artifact.Blob) error {
 	err := t.manifest(ctx, b, t.tag)
@@ -203,9 +203,9 @@ func (t *trial) tagged(ctx context.Context, b artifact.Blob) error {
 	return t.manifest(ctx, b, "")
 }
 
-// remove deletes the stored manifests, and reports those that remain. It deletes the index before the manifests
-// that the index refers to. It also deletes the tag, because some registries do not delete a tagged manifest.
-// Other registries delete a tag only together with its manifest.
+// remove deletes the stored manifests, and reports the manifests that remain. It deletes the index before the manifests
+// that the index refers to. It also deletes the tag, because some registries do not delete a tagged manifest. Other
+// registries delete a tag only together with its manifest.
 func (t *trial) remove(ctx context.Context, r *Report) {
 	if len(t.stored) == 0 {
 		return

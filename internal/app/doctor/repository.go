@@ -32,9 +32,9 @@ import (
 
 // Repository diagnoses the repository of a provider or of a module.
 type Repository struct {
-	Subject subject.Address // what the repository belongs to
+	Subject subject.Address // the provider or module whose versions the repository holds
 	Address ociaddr.Repository
-	// Template is the template that gave Address.
+	// Template is the template that yields Address.
 	Template string
 	// Store is a client for the repository. If there is no client, Store is nil and Err says why.
 	Store *remote.Repository
@@ -49,7 +49,8 @@ type Repository struct {
 	Write bool
 }
 
-// Shadowed returns a report that nothing uses the given template. kind is provider or module.
+// Shadowed returns a report that no likely address uses the given template. The parameter kind is "provider" or
+// "module".
 func Shadowed(kind, template string) *Report {
 	r := &Report{Subject: template}
 	r.warn("address", "name a "+kind+" that it is for; if there is none, remove its block, or narrow the include patterns of those before it",
@@ -117,7 +118,7 @@ func (x Repository) url() *url.URL {
 	return u
 }
 
-// credential reports which source of a credential was chosen, and why the others were not. err is the error of
+// credential reports which source of a credential was chosen, and why the other sources were not. err is the error of
 // the first request to the registry.
 func (x Repository) credential(r *Report, err error) {
 	const name = "credential"
@@ -232,8 +233,8 @@ func (x Repository) userName(r *Report) {
 	}
 }
 
-// evidence checks the evidence of a stored version as the gateway's registry protocol does, and its signature as clients
-// do. It also sets the report's Origin. A version without evidence needs no check.
+// evidence checks the evidence of a stored version as the gateway's registry protocol does, and checks the signature as
+// clients do. It also sets the report's Origin. A version without evidence needs no check.
 func (x Repository) evidence(ctx context.Context, r *Report, a provider.Address, v provider.Version, found *artifact.Version) error {
 	if found.Evidence == nil {
 		return nil
@@ -381,9 +382,9 @@ func (a ofZip) pull(ctx context.Context, x Repository, r *Report, newest provide
 }
 
 // helpUnreadable returns the hint for a version of a provider or module that cannot be read.
-// again is the command that pushes it again.
+// The parameter again is the command that pushes the version again.
 func helpUnreadable(err error, thing, again string) string {
-	if errors.Is(err, artifact.ErrForeign) { // --force does not replace it
+	if errors.Is(err, artifact.ErrForeign) { // --force does not replace foreign content
 		return "let the repository template give each " + thing + " a repository of its own"
 	}
 	return "push this version anew; " + again + " replaces what the tag names"
@@ -391,7 +392,7 @@ func helpUnreadable(err error, thing, again string) string {
 
 func count(n int, thing string) string { return hint.Count(n, thing) }
 
-// drain reads up to 64 KiB of a response body, and closes the body. Then its connection can be used again.
+// drain reads up to 64 KiB of a response body, and closes the body, so that the connection can be used again.
 func drain(body io.ReadCloser) {
 	_, _ = io.CopyN(io.Discard, body, 64<<10)
 	body.Close()

@@ -57,7 +57,7 @@ func runChild(cmd *exec.Cmd) (int, error) {
 	defer runtime.UnlockOSThread()
 	signals := make(chan os.Signal, 16)
 	for _, s := range passedOn() {
-		if !signal.Ignored(s) { // below nohup, SIGHUP is ignored, and the command inherits that
+		if !signal.Ignored(s) { // under nohup, SIGHUP is ignored, and the command inherits this setting
 			signal.Notify(signals, s)
 		}
 	}
@@ -93,7 +93,7 @@ func runChild(cmd *exec.Cmd) (int, error) {
 // system describes the signals of an operating system, and how it treats the command when exec is killed.
 type system struct {
 	signals      []string // the names of the signals that exec passes on to its command
-	keys         []string // the signals among these that the terminal itself sends to the command, if exec is in the foreground
+	keys         []string // those of the signals that the terminal itself sends to the command if exec is in the foreground
 	endsWithExec bool     // the system kills the command once exec is killed
 }
 

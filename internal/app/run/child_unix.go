@@ -37,8 +37,8 @@ func (t *terminal) close() {
 }
 
 // sends reports whether the terminal itself sends a signal to the command. The terminal sends SIGWINCH, and the signals
-// of its keys, to every process of the foreground group. Such a signal must not be passed on: a second SIGINT would end
-// Terraform by force.
+// of its keys, to every process of the foreground group. This process must not pass such a signal on, because a second
+// SIGINT would end Terraform by force.
 func (t *terminal) sends(s os.Signal) bool {
 	if t == nil || !systemOf(runtime.GOOS).isKey(unix.SignalName(s.(syscall.Signal))) {
 		return false
@@ -48,8 +48,8 @@ func (t *terminal) sends(s os.Signal) bool {
 }
 
 // start starts a command. With a terminal, the command is in this process's group, so that job control works. Without
-// one, the command has a group of its own. In this process's group, it would get a signal for the group twice, because
-// this process passes the signal on.
+// one, the command has a group of its own. Otherwise, the command would get a signal for this process's group twice,
+// because this process passes the signal on.
 func start(cmd *exec.Cmd, t *terminal) (release func(), err error) {
 	cmd.SysProcAttr = attributes()
 	cmd.SysProcAttr.Setpgid = t == nil

@@ -28,7 +28,7 @@ type privateFile struct{ *os.File }
 func writePrivate(folders []string, data []byte) (*privateFile, error) {
 	errs := errors.New("there is no folder for private files")
 	for _, folder := range folders {
-		// Another user's file would configure the client, and dev_overrides in it would run that user's program.
+		// A file of another user would configure the client, and its dev_overrides would run that user's program.
 		err := privatefolder.Make(folder, nil)
 		if err == nil {
 			sweep(folder)
@@ -72,7 +72,7 @@ func (f *privateFile) remove() error { return errors.Join(os.Remove(f.path()), f
 
 // sweep removes the files of processes that were killed.
 func sweep(folder string) {
-	entries, _ := os.ReadDir(folder) // it can be missing
+	entries, _ := os.ReadDir(folder) // the folder can be missing
 	for _, e := range entries {
 		name := filepath.Join(folder, e.Name())
 		info, err := e.Info()

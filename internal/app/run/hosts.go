@@ -39,8 +39,8 @@ func rulesOf(kind subject.Kind, all templates.Set) (rules []hostRule) {
 	return rules
 }
 
-// servedHosts returns the sorted hosts that a rule selects. It considers the hosts in others, and those in the include
-// patterns of the rules.
+// servedHosts returns the sorted hosts that a rule selects. It considers the hosts in the parameter others, and the
+// hosts in the include patterns of the rules.
 func servedHosts(rules []hostRule, others []svchost.Hostname) []svchost.Hostname {
 	out := slices.Clone(others)
 	for _, r := range rules {
@@ -55,8 +55,8 @@ func servedHosts(rules []hostRule, others []svchost.Hostname) []svchost.Hostname
 	return slices.Compact(out)
 }
 
-// selectsHost reports whether a rule can select a provider or module of the host, and its template can yield a repository
-// for it.
+// selectsHost reports whether a rule can select a provider or module of the host, and the rule's template can yield a
+// repository for this provider or module.
 func selectsHost(rules []hostRule, host svchost.Hostname) bool {
 	matches := func(p subject.Pattern) bool {
 		in, named := p.ServiceHost()
@@ -82,7 +82,7 @@ type needs struct {
 	modules []svchost.Hostname
 }
 
-// readNeeds reads a folder. The client reports the errors of its files.
+// readNeeds reads a folder. The client reports errors in the folder's files.
 func readNeeds(dir string) (n needs) {
 	if file, err := lockfile.Read(filepath.Join(dir, lockfile.Name)); err == nil {
 		n.locked = file.Providers
@@ -119,8 +119,8 @@ func (n needs) moduleHosts(defaults []svchost.Hostname) (out []svchost.Hostname)
 	return out
 }
 
-// defaultHosts returns the default registry of the client that a command runs. For another program, it returns those of
-// both clients.
+// defaultHosts returns the default registry of the client that a command runs. For another program, it returns the
+// default registries of both clients.
 func defaultHosts(command string) []svchost.Hostname {
 	switch clientName(command) {
 	case "terraform":

@@ -13,8 +13,8 @@ import (
 // Missing is a provider, a version or a package that the gateway does not have.
 type Missing struct {
 	Provider provider.Address
-	// Version is the missing version. If it is the zero value, all of Versions are missing, any of which would do, or the
-	// gateway has no version at all.
+	// Version is the missing version. The zero value means that the command accepts any of Versions, and that the
+	// gateway has none of them.
 	Version  provider.Version
 	Versions provider.VersionSet // the zero value means any version
 	Platform provider.Platform   // the platform of the missing package; the zero value means all
@@ -25,7 +25,8 @@ type Missing struct {
 	Pulled   bool // pull-through covers the provider, so the origin lacks the version, too, or is unavailable
 }
 
-// maxRequests is the maximum number of recorded lists. It is also the maximum for packages, and for modules.
+// maxRequests is the maximum number of recorded lists. The same maximum applies to recorded packages, and to recorded
+// modules.
 const maxRequests = 100
 
 // requests records what the gateway listed, and which packages and modules it lacked.

@@ -16,8 +16,8 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// The limits of a search. By --host, the user can name hosts that a limited search does not find. Clients parse the same
-// files with the same library, without limits.
+// The limits of a search. With --host, the user can name hosts that a limited search does not find. Clients parse the
+// same files with the same library, without limits.
 const (
 	maxModules     = 256
 	maxModuleFiles = 2_000
@@ -40,7 +40,8 @@ func (r requirement) isFor(a provider.Address) bool {
 	return r.provider == a
 }
 
-// searchModules searches the module in a folder, and its local child modules. The client reports their errors.
+// searchModules searches the module in a folder, and its local child modules. The client reports the errors of these
+// modules.
 func searchModules(dir string) *moduleSearch {
 	s := &moduleSearch{seen: map[string]bool{}}
 	dir = filepath.Clean(dir)
@@ -138,7 +139,8 @@ func (s *moduleSearch) terraform(body hcl.Body) {
 	}
 }
 
-// require adds a requirement. Its value is an object, or a version constraint as in old configurations.
+// require adds the requirement in an attribute. The value of the attribute is an object or, as in old configurations, a
+// version constraint.
 func (s *moduleSearch) require(a *hcl.Attribute) {
 	source := "hashicorp/" + a.Name
 	version, _ := calls.Text(a.Expr)

@@ -1,8 +1,8 @@
 // Package run runs a command with a gateway of its own. The gateway is part of this process, and ends with the command.
 //
 // The command gets a CLI configuration for Terraform and OpenTofu in TF_CLI_CONFIG_FILE. This is the configuration that the
-// client would have read, with a host block for each host whose providers or modules a template selects. The blocks send
-// requests for these to the gateway, and keep all other services of the hosts.
+// client would have read, with a host block for each host whose providers or modules a template selects. The blocks
+// send requests for these providers and modules to the gateway, and keep all other services of the hosts.
 //
 // Invariants: only the command knows the gateway's capability. The CLI configuration, which contains the capability and the
 // user's tokens, is in a file that only the user can read. The package reads no variables and writes nothing to the terminal.
@@ -35,7 +35,8 @@ import (
 type Options struct {
 	Command  []string       // the program and its arguments
 	Settings serve.Settings // the settings of the gateway
-	// Environment is where the user's CLI configuration is read from. The command gets its variables.
+	// Environment is where the user's CLI configuration is read from. The command gets the variables of this
+	// environment.
 	Environment cliconfig.Environment
 	Hosts       []svchost.Hostname        // additional hosts whose providers the gateway serves
 	Credentials svcauth.CredentialsSource // the user's API tokens, for discovery; nil means none
@@ -58,7 +59,7 @@ type Result struct {
 
 	Missing        []Missing          // what the command requested or needs, and the gateway does not have
 	MissingModules []module.Address   // the requested modules without a version in the registry
-	Unasked        []svchost.Hostname // the hosts that the gateway serves, if the command sent no request to it
+	Unasked        []svchost.Hostname // the hosts that the gateway serves, if the command sent no request to the gateway
 }
 
 // Run runs a command. It returns an error if the command did not run. If the reason is the command itself, the error is a
@@ -186,9 +187,9 @@ func (h *hosts) all() []svchost.Hostname {
 	return slices.Compact(out)
 }
 
-// hosts returns the hosts that the gateway serves. It returns an error if no template is for a host in o.Hosts. The
-// embedded registry serves modules only for the hosts of its modules. For other hosts, clients still use the host's own
-// module registry, with their tokens.
+// hosts returns the hosts that the gateway serves. It returns an error if no template covers a host in o.Hosts. The
+// embedded registry serves modules only for the hosts whose modules it stores. For other hosts, clients still use the
+// host's own module registry, and send it their tokens.
 func (o *Options) hosts() (*hosts, error) {
 	set := o.Settings.Repositories.Templates
 	rules, ofModules := rulesOf(subject.Provider, set), rulesOf(subject.Module, set)
@@ -213,8 +214,8 @@ func (o *Options) hosts() (*hosts, error) {
 	return out, err
 }
 
-// withoutBlocked removes the hosts that the client does not ask for providers because of a provider_installation block.
-// It keeps named hosts. If no other host remains, it keeps all hosts, so that [cliconfig.Merged.WithHosts] returns an
+// withoutBlocked removes the hosts that the client asks for no provider because of a provider_installation block. It
+// keeps named hosts. If no other host remains, it keeps all hosts, so that [cliconfig.Merged.WithHosts] returns an
 // error that names the block.
 func (o *Options) withoutBlocked(merged *cliconfig.Merged, hosts, named []svchost.Hostname) []svchost.Hostname {
 	var out []svchost.Hostname

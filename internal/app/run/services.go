@@ -53,8 +53,8 @@ type discovery struct {
 	log         *slog.Logger
 }
 
-// all returns the services of each host. configured are the services in the user's host blocks, which replace discovery. A
-// host whose services cannot be found out has none.
+// all returns the services of each host. configured are the services in the user's host blocks, which replace
+// discovery. The result has nil for a host whose services cannot be found out.
 func (d *discovery) all(ctx context.Context, hosts []svchost.Hostname, configured map[svchost.Hostname]services) map[svchost.Hostname]services {
 	ctx, cancel := context.WithTimeout(ctx, discoveryTimeout)
 	defer cancel()
@@ -77,8 +77,8 @@ func (d *discovery) all(ctx context.Context, hosts []svchost.Hostname, configure
 }
 
 // services returns the services of a host. For the public registries, these are constants. For other hosts, they come
-// from the host's discovery document, or from an earlier one if the host does not answer. The result is nil if they are
-// unknown.
+// from the host's discovery document, or from an earlier one if the host does not answer. The result is nil if the
+// services are unknown.
 func (d *discovery) services(ctx context.Context, host svchost.Hostname) services {
 	if host == terraformHost || host == openTofuHost {
 		at := "https://" + string(host)
@@ -120,7 +120,8 @@ func within(then, now time.Time, ttl time.Duration) bool {
 	return age >= 0 && age < ttl
 }
 
-// fetch requests the discovery document of a host. Like clients, it sends the user's token for the host, but to no other.
+// fetch requests the discovery document of a host. Like clients, it sends the user's token for this host, and sends
+// this token to no other host.
 func (d *discovery) fetch(ctx context.Context, host svchost.Hostname) (services, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+string(host)+discoveryPath, nil)
 	if err != nil {
@@ -222,7 +223,7 @@ func (d *discovery) cached(host svchost.Hostname) (c cachedServices) {
 	return c
 }
 
-// keep caches the services of a host. An error only makes the next command slower.
+// keep caches the services of a host. It only logs an error, because an error only makes the next command slower.
 func (d *discovery) keep(host svchost.Hostname, c cachedServices) {
 	if d.folder == "" {
 		return

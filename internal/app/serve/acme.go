@@ -120,8 +120,8 @@ func (i *issued) expires() (first time.Time) {
 	return first
 }
 
-// begin requests missing certificates, and starts to renew all of them. The gateway must already listen, because the issuer
-// connects to it.
+// begin requests missing certificates, and starts to renew all certificates. The gateway must already listen, because
+// the issuer connects to it.
 func (i *issued) begin() {
 	i.once.Do(func() {
 		for _, d := range i.domains {
@@ -274,8 +274,8 @@ func (s *site) openACME(c config.ACME) (*issued, error) {
 	})
 }
 
-// acmeFolder returns the folder for certificates. It removes the permissions of other users from the default folder. If
-// they have access to a folder that the configuration names, ownFolder refuses it.
+// acmeFolder returns the folder for certificates. It removes the permissions of other users from the default folder.
+// ownFolder refuses a folder that the configuration names if other users have access to it.
 func (s *site) acmeFolder(c config.ACME) (string, error) {
 	if c.Directory != "" {
 		return c.Directory, nil

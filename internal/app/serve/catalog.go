@@ -86,7 +86,7 @@ const (
 const cacheHint = "name a folder that the user who runs this may write to, as directory in the cache block"
 
 // openCache opens the cache, unless it is off. If the default folder of the cache cannot be used, openCache logs a warning,
-// and the gateway has no cache. For a folder that the configuration names, this is an error.
+// and the gateway has no cache. If the configuration names the folder, the failure is an error.
 func (s *site) openCache() error {
 	g := s.settings.gateway()
 	c := g.EffectiveCache(s.repositories.Embedded != nil, s.settings.CacheFolder)

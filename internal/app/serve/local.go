@@ -31,10 +31,10 @@ type LocalOptions struct {
 	// Origin returns the URL of the provider registry protocol at a host's own service, or nil if it is unknown.
 	Origin func(svchost.Hostname) *url.URL
 	// ModuleOrigin is like Origin, for the module registry protocol. The URL is nil if the host has no such service. An
-	// error means that it is unknown whether the host has one.
+	// error means that it is unknown whether the host has such a service.
 	ModuleOrigin func(svchost.Hostname) (*url.URL, error)
 
-	// Concurrent requests call the following functions concurrently.
+	// The following functions must be safe for concurrent calls.
 
 	// Listed is called for each list of versions that a client gets. versions is this list, which is empty if the gateway
 	// does not have the provider. denied are the versions that the list lacks because the configuration denies them.
@@ -49,24 +49,24 @@ type LocalOptions struct {
 	Version string // the version of the program
 }
 
-// Local is a gateway for the programs that one command starts. It serves the provider and the module registry protocol by
-// plain HTTP on a free loopback port.
+// Local is a gateway for the programs that one command starts. It serves the provider and the module registry protocol
+// over plain HTTP on a free loopback port.
 //
-// Each of its paths begins with a random capability. All other requests are answered with 404, so that other users of the
-// machine get nothing. Requests for a provider or module without a template are redirected to its origin. The credentials in
-// requests are dropped.
+// Each of its paths begins with a random capability. Requests without a valid capability are answered with 404, so that
+// other users of the machine get nothing. Requests for a provider or module without a template are redirected to the
+// origin of that provider or module. The credentials in requests are dropped.
 type Local struct {
 	o          LocalOptions
 	site       *site
 	server     *http.Server
 	capability string
-	// exit is a second capability, which gives only redirects to origins. The Referer header of a redirected client
-	// contains the URL with this capability, so origins learn it.
+	// exit is a second capability, which allows only redirects to origins. Origins learn this capability, because the
+	// Referer header of a redirected client contains the URL with the capability.
 	exit      string
 	requested atomic.Bool
 }
 
-// StartLocal starts a gateway. The caller closes it.
+// StartLocal starts a gateway. The caller must close the gateway.
 func StartLocal(ctx context.Context, o LocalOptions) (*Local, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -99,7 +99,7 @@ func (l *Local) open(ctx context.Context, addr net.Addr) error {
 }
 
 // localGateway returns the gateway block of a [Local]. The capability replaces all other access control. Downloads are
-// not redirected to the registry's storage, because the Referer header would name the capability there.
+// not redirected to the registry's storage, because the Referer header would reveal the capability to that storage.
 func localGateway(g config.Gateway) config.Gateway {
 	g.Listen, g.MetricsListen, g.PublicURL, g.HTTP, g.TLS, g.Redirect = "", "", "", true, config.TLS{}, false
 	g.Tokens, g.OIDC, g.Login, g.CapabilityKeyFile = nil, nil, nil, ""
@@ -113,7 +113,7 @@ func (l *Local) RegistryURL(host svchost.Hostname) string {
 
 const (
 	endLocal   = 5 * time.Second // how long Close waits for requests whose client has left
-	drainLocal = time.Minute     // how long Close waits for running pushes of pull-through, which have all bytes already
+	drainLocal = time.Minute     // how long Close waits for running pushes of pull-through, which already have all bytes
 )
 
 // Close stops the gateway, and cancels requests that go on for too long. If pull-through is still storing packages, Close
@@ -240,8 +240,8 @@ func splitHostPath(path, root string, n int) []string {
 	return parts
 }
 
-// withoutCredentials returns a request with the given escaped path that contains no credentials. Clients send the tokens
-// of origins, which are not for this gateway, and must not appear in its log.
+// withoutCredentials returns a request that has the given escaped path and no credentials. Clients send tokens that are
+// for origins, and not for this gateway. These tokens must not appear in the gateway's log.
 func withoutCredentials(r *http.Request, path string) *http.Request {
 	r = r.Clone(r.Context())
 	r.Header.Del("Authorization")

@@ -30,7 +30,7 @@ type operations struct {
 }
 
 // newOperations creates the operations of a process, with traces if the environment enables them. address is the address
-// of the separate listener for metrics, or "". The caller closes the result.
+// of the separate listener for metrics, or "". The caller must close the result.
 func newOperations(ctx context.Context, o Options, address string) (*operations, error) {
 	ops := &operations{metrics: telemetry.NewMetrics(o.Version, gateway.RouteNames()...), log: o.Log, address: address, close: func() error { return nil }}
 	if telemetry.WantsTraces(o.Getenv) {

@@ -65,9 +65,9 @@ type pageSetup struct {
 	tokens       bool // whether the gateway requires a token
 }
 
-// texts returns the output of "config client" for the gateway with the given URL. It names registries, providers and hosts
-// of modules only if private is true. stored are the hosts of the modules that the client may read. They matter only
-// for the embedded registry, which has no module_mirror blocks.
+// texts returns the output of "config client" for the gateway with the given URL. The texts name registries, providers
+// and hosts of modules only if the parameter private is true. The parameter stored lists the hosts of the modules that
+// the client may read. It matters only for the embedded registry, which has no module_mirror blocks.
 func (p pageSetup) texts(at string, private bool, stored []svchost.Hostname) page.Setup {
 	setup := &clientsetup.Setup{URL: at, Tokens: p.tokens}
 	readable := *setup

@@ -42,7 +42,7 @@ type ending struct {
 	end      context.CancelFunc
 }
 
-// newProcess creates the part of a gateway that all sites share. The caller closes the operations of the process.
+// newProcess creates the part of a gateway that all sites share. The caller must close the operations of the process.
 func newProcess(ctx context.Context, o Options, addr net.Addr, metricsAddress string) (*process, error) {
 	p := &process{
 		log: o.Log, addr: addr, version: o.Version, manager: manager{o.Log}, randomKeys: sync.OnceValue(access.RandomKeys),
@@ -71,8 +71,8 @@ func (m manager) notify(assignments string) {
 	}
 }
 
-// keepAlive reports to the service manager that the process is alive, until ctx ends. It does so twice as often as the
-// service manager requires. It returns immediately if no reports are required.
+// keepAlive reports to the service manager that the process is alive, twice as often as the service manager requires,
+// until ctx ends. It returns immediately if the service manager requires no reports.
 func (m manager) keepAlive(ctx context.Context) {
 	timeout, err := daemon.SdWatchdogEnabled(false)
 	if err != nil || timeout == 0 {
@@ -102,7 +102,7 @@ type pooled struct {
 	users int
 }
 
-// shared is like share, for a resource of a site. The site releases the resource when it is closed.
+// shared is like share, for a resource of a site. The site releases the resource when the site is closed.
 func shared[T io.Closer](s *site, key any, open func() (T, error)) (T, error) {
 	resource, release, err := share(&s.shared, key, open)
 	if err == nil {
@@ -111,8 +111,8 @@ func shared[T io.Closer](s *site, key any, open func() (T, error)) (T, error) {
 	return resource, err
 }
 
-// share returns the open resource with the given key, or opens it. A key can be any comparable value. The caller calls
-// release once. The last release closes the resource.
+// share returns the open resource with the given key, or opens it. A key can be any comparable value. The caller must
+// call release once. The last call of release closes the resource.
 func share[T io.Closer](p *pool, key any, open func() (T, error)) (shared T, release func() error, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -153,8 +153,8 @@ type Address struct {
 	Embedded bool     // whether the gateway serves the embedded registry
 	Tokens   bool     // whether the gateway requires a token
 	Pulls    bool     // whether the gateway fetches missing providers from their origins
-	// AsClients means that a fetched provider may be unsigned if OpenTofu installs it unsigned. This holds if nothing is
-	// configured.
+	// AsClients means that a fetched provider may be unsigned if OpenTofu installs it unsigned. AsClients is set if
+	// nothing is configured.
 	AsClients bool
 }
 

@@ -65,7 +65,7 @@ func asClients(provider.Address) trust.Policy { return trust.Policy{UnsignedAsCl
 // drainTimeout is the maximum time that a replaced site waits for its running pushes before it is closed.
 const drainTimeout = 10 * time.Minute
 
-// newPuller creates the puller, which fetches and stores missing versions. The caller closes it.
+// newPuller creates the puller, which fetches and stores missing versions. The caller must close the puller.
 func (s *site) newPuller(p *pullRules) (*pull.Puller, error) {
 	push := pusher.New(pusher.Options{Destination: s.pullDestination, Policy: s.policy, Jobs: s.settings.Config.Jobs})
 	o := pull.Options{
@@ -225,7 +225,7 @@ func (s *Settings) reachable(addr net.Addr) bool {
 }
 
 // fetches returns a function that reports whether a request may cause a fetch. Other requests are answered only from the
-// registry. The function logs a warning for the first of them.
+// registry. The function logs a warning for the first such request.
 func (p *pullRules) fetches(log *slog.Logger) func(*http.Request) bool {
 	var once sync.Once
 	return func(r *http.Request) bool {
@@ -240,10 +240,10 @@ func (p *pullRules) fetches(log *slog.Logger) func(*http.Request) bool {
 	}
 }
 
-// forbids returns the name of the header that forbids a fetch for a request, or "" if the request may cause a fetch. It
-// must not cause a fetch if this gateway itself sent it to an origin, or if a browser sent it for a page of another site.
-// If pull-through is on by default, a request that came through a proxy must not cause one either, because its client can
-// be on any machine.
+// forbids returns the name of the header that forbids a fetch for a request, or "" if the request may cause a fetch. A
+// request must not cause a fetch if this gateway itself sent it to an origin, or if a browser sent it for a page of
+// another site. If pull-through is on by default, a request that came through a proxy must not cause a fetch either,
+// because the client that sent it can be on any machine.
 func (p *pullRules) forbids(h http.Header) string {
 	for _, via := range h.Values("Via") {
 		if strings.Contains(via, p.via) {

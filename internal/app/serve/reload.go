@@ -136,8 +136,9 @@ func (r *reloader) keepListeners(s, before *Settings) error {
 	return nil
 }
 
-// readWatched returns a snapshot of the files that a site watches by itself. One of these can prevent the creation of the
-// site, such as a new certificate whose key has not arrived yet. The reloader then tries again when one of them changes.
+// readWatched returns a snapshot of the files that a site watches by itself. One of these files can prevent the
+// creation of the site, for example a new certificate whose key has not arrived yet. In that case, the reloader tries
+// again when one of these files changes.
 func (s *Settings) readWatched() *files.Snapshot {
 	g := s.gateway()
 	watched := &files.Snapshot{}

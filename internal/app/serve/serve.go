@@ -1,8 +1,9 @@
 // Package serve runs a gateway. It covers everything from settings to listeners, certificates, reloads and shutdown.
 //
 // Everything that depends on settings is in one immutable site. A reload creates a new site from new settings, and makes it
-// the current site. Each request ends on the site on which it began. Sites share the resources that must be open only once,
-// such as the folder of a cache. If the new settings are unusable, the current site stays.
+// the current site. One site serves a request from its beginning to its end, even if another site becomes current
+// meanwhile. Sites share the resources that must be open only once, such as the folder of a cache. If the new settings
+// are unusable, the current site stays.
 //
 // The package knows no flags and no terminal. It reads the environment through [Options]. Only the variables of systemd and
 // of OpenTelemetry are read directly, by libraries.
@@ -28,9 +29,10 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
-// Settings configure a gateway. The caller has merged flags, variables, files and defaults.
+// Settings configure a gateway. The caller must already have merged flags, variables, files and defaults into them.
 type Settings struct {
-	// Config contains the settings of the configuration file, or those of flags that override them.
+	// Config contains the settings of the configuration file. If a flag overrides a setting, Config contains the flag's
+	// value.
 	Config *config.Config
 	// Repositories configures the repositories. Its data folder also contains the local CA and the certificates from ACME.
 	Repositories registry.Options

@@ -175,12 +175,12 @@ func (l *live) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	defer l.release(s)
 	if l.process.draining.Load() {
-		w.Header().Set("Connection", "close") // clients and proxies then open a new connection for the next request, over HTTP/2, too
+		w.Header().Set("Connection", "close") // makes clients and proxies open a new connection for the next request, also with HTTP/2
 	}
 	s.handler.ServeHTTP(w, r)
 }
 
-// begin returns the current site, which stays open until the caller releases it.
+// begin returns the current site. The site stays open until the caller releases it.
 func (l *live) begin() *site {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -230,8 +230,8 @@ func (l *live) close(s *site) {
 // closeTimeout is how long the process waits for sites to close before it exits.
 const closeTimeout = 10 * time.Second
 
-// Close closes the current site, and waits until all sites are closed, for closeTimeout at most. The caller makes sure that
-// no new request arrives.
+// Close closes the current site, and waits until all sites are closed, for closeTimeout at most. The caller must make
+// sure that no new request arrives.
 func (l *live) Close() error {
 	l.process.end()
 	l.replace(nil)

@@ -48,7 +48,8 @@ type pulling struct {
 	puller  *pull.Puller
 }
 
-// newSite creates a site. before is the site that it will replace, or nil. The caller closes the site.
+// newSite creates a site. before is the site that the new site will replace, or nil. The caller must close the new
+// site.
 func (p *process) newSite(s Settings, before *site) (*site, error) {
 	site := &site{process: p, settings: s, policy: s.Config.Trust.For}
 	if err := site.open(before); err != nil {
@@ -89,7 +90,7 @@ func (s *site) open(before *site) error {
 // onClose registers a function that Close calls.
 func (s *site) onClose(f func() error) { s.closers = append(s.closers, f) }
 
-// Close closes all parts. The caller makes sure that no request uses them.
+// Close closes all parts. The caller must make sure that no request uses the site.
 func (s *site) Close() error {
 	var err error
 	for _, f := range slices.Backward(s.closers) {

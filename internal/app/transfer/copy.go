@@ -25,7 +25,7 @@ import (
 // Copy copies stored versions from one location to another.
 type Copy struct {
 	From, To Location
-	Since    Location // what the destination of a bundle has, so that To can omit it; zero: nothing
+	Since    Location // the bundle or listing with the packages that a bundle need not contain, because its destination has them; zero: none
 	// Queries are the versions of providers and modules to copy. If there are none, the copy
 	// includes all versions.
 	Queries   []query.Query[subject.Address]
@@ -48,7 +48,7 @@ type Copy struct {
 type Copied struct {
 	Results []*pusher.Result // by kind, in the order of [subject.Kinds]
 	// Failures are the versions that could not be copied, in the order in which they failed. The other versions were copied.
-	// [Copy.Run] returns no error for them. Its error says why the copy as a whole has failed.
+	// [Copy.Run] returns no error for these versions. An error of Copy.Run says why the copy as a whole has failed.
 	Failures []reconcile.Failure
 }
 
@@ -184,8 +184,8 @@ func (c Copy) selectVersions(ctx context.Context, src *source, queries []query.Q
 	return subject.ByKind(out, func(s selected) subject.Address { return s.Subject }), nil
 }
 
-// pick returns those stored versions that a query selects. If there are none and the copy includes
-// everything, that is only a warning.
+// pick returns those stored versions that a query selects. A query that selects none is an error, but only causes a
+// warning if the copy includes everything.
 func (c Copy) pick(ctx context.Context, stored pusher.Stored, q query.Query[subject.Address]) ([]provider.Version, error) {
 	var have []provider.Version
 	if q.Version.IsZero() {
@@ -214,8 +214,8 @@ type failures struct {
 	all []reconcile.Failure
 }
 
-// keep keeps a failure that concerns one version alone, and returns nil. It returns errors of a registry or of the disk,
-// because they would affect all further versions, too.
+// keep keeps a failure that concerns one version alone, and returns nil. If the failure is an error of a registry or of
+// the disk, keep returns this error, because it would affect all further versions, too.
 func (f *failures) keep(failure reconcile.Failure) error {
 	err := failure.Err
 	var refused *repo.RegistryError
@@ -263,7 +263,7 @@ func explainCopy(src *source, dst *target, from ociaddr.Repository, err error) e
 }
 
 // checkRepositories checks that the target has a repository for each selected provider and
-// module, and that none of these repositories is the source's.
+// module, and that none of these repositories is also the source.
 func (c Copy) checkRepositories(r *registry.Repositories, all selection) error {
 	for _, kind := range subject.Kinds {
 		if c.To.Kind != Template || len(r.Templates.Of(kind)) > 0 {

@@ -99,7 +99,7 @@ func MirrorDir(ctx context.Context, path string, platforms []provider.Platform) 
 	return folder(dir, releases, err)
 }
 
-// ReleaseDir returns a source of the release in a folder. publicKey is the signer's, in ASCII armour.
+// ReleaseDir returns a source of the release in a folder. publicKey is the signer's public key, in ASCII armour.
 func ReleaseDir(ctx context.Context, path string, q query.Query[provider.Address], publicKey string, platforms []provider.Platform) (*Source, error) {
 	dir, err := origin.OpenReleaseDir(path)
 	if err != nil {
@@ -109,7 +109,7 @@ func ReleaseDir(ctx context.Context, path string, q query.Query[provider.Address
 	return folder(dir, []*origin.Release{r}, err)
 }
 
-// Request is a query for releases, and the lock file entries that must allow their packages.
+// Request is a query for releases, and the lock file entries that must allow the packages of these releases.
 type Request struct {
 	query.Query[provider.Address]
 	Known []trust.Known
@@ -160,8 +160,8 @@ func (o *Origins) each(ctx context.Context, warn func(string), fn func(*origin.R
 }
 
 // newest returns the versions that a query selects, oldest first. If the query names a version, it returns
-// this version. If the query has a constraint, it returns the newest version that matches, or every match if
-// all is set. Otherwise, it returns all versions.
+// this version. If the query has a constraint, it returns the newest version that matches or, if the parameter all is
+// set, every version that matches. If the query has neither, it returns all versions.
 func newest[A subject.Address](q query.Query[A], versions []provider.Version, all bool) []provider.Version {
 	if !q.Version.IsZero() {
 		return []provider.Version{q.Version}
@@ -184,8 +184,8 @@ func (r Request) where(err error) error {
 	return fmt.Errorf("%s: %w", r.Known[0].Where, err)
 }
 
-// Locked returns a request for each version that the lock files name, and the warnings about the files. Every file
-// that names a version must allow its packages.
+// Locked returns a request for each version that the lock files name, and the warnings about the files. Every file that
+// names a version must allow the packages of that version.
 func Locked(paths []string) (requests []Request, warnings []string, err error) {
 	for _, path := range paths {
 		file, err := lockfile.Read(path)

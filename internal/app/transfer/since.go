@@ -52,7 +52,7 @@ type otherSide struct {
 	close    func() error
 }
 
-// omits returns the function that lets copies into the bundle b leave out what the other side has.
+// omits returns the function with which copies into the bundle b omit the packages that the other side has.
 func (o *otherSide) omits(b *bundle.Bundle) packagesOf {
 	if o.packages == nil {
 		return nil

@@ -50,8 +50,8 @@ func Selected(blocks []config.Provider, queries []query.Query[provider.Address])
 	return out, nil
 }
 
-// OpenWants opens the sources of the given provider blocks. The caller must close the wants. An unusable source
-// must not affect other providers: listing the versions of its provider returns the error.
+// OpenWants opens the sources of the given provider blocks. The caller must close the result. An unusable source does
+// not affect other providers: only listing the versions of its own provider returns the error.
 func OpenWants(c *config.Config, blocks []config.Provider, registry *origin.Registry) *Wants {
 	w := &Wants{folders: map[string]*origin.MirrorDir{}}
 	pulls := func(a provider.Address) bool {

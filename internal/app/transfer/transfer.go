@@ -65,7 +65,7 @@ func OtherSpelling(ctx context.Context, r *registry.Repositories, a module.Addre
 }
 
 // destinationOfCopies is like [Destination], but for copies with referrers. from maps each address to the
-// repository of the source. Blobs are mounted from there if it is in the same registry.
+// repository of the source. If that repository is in the same registry, blobs are mounted from it.
 func destinationOfCopies(r *registry.Repositories, from map[subject.Address]ociaddr.Repository) func(context.Context, subject.Address) (repo.Destination, error) {
 	return func(ctx context.Context, a subject.Address) (repo.Destination, error) {
 		addr, store, err := r.RepositoryWithReferrers(ctx, a)

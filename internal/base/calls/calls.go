@@ -1,5 +1,5 @@
 // Package calls reads which modules the files of a module call. It parses the files with the library of Terraform and
-// OpenTofu. It opens no files and reports no syntax errors, because clients report them.
+// OpenTofu. It opens no files. It reports no syntax errors, because clients report these.
 package calls
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 )
 
-// MaxFile is the size in bytes above which callers leave out a file. Clients have no such limit.
+// MaxFile is the size in bytes above which callers skip a file. Clients have no such limit.
 const MaxFile = 4 << 20
 
 // A Parser returns the valid parts of a file.

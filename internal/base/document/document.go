@@ -3,7 +3,7 @@
 //
 // encoding/json can decode the three bytes "{}," to a struct of more than a hundred bytes. Therefore a limit on the size of
 // a document does not limit the memory. This package counts the values of a document before it decodes the document, in
-// one pass that allocates nothing. A document that exceeds a limit leads to an error, and is never truncated.
+// one pass that allocates nothing. A document that exceeds a limit causes an error, and is never truncated.
 //
 // Documents from a network also share two budgets of the process: for their bytes, and for the decoded values.
 package document
@@ -128,8 +128,9 @@ func ReadAll(r io.Reader, limit int64) ([]byte, error) {
 }
 
 const (
-	// readBudget is the maximum number of bytes of all open documents together, without the first freeBytes of each. A slow
-	// origin holds its share for a long time. Therefore a read does not wait for its share, but fails without one.
+	// readBudget is the maximum number of bytes of all open documents together. The first freeBytes of each document do
+	// not count. A slow origin holds its share for a long time. Therefore a read does not wait for its share, but fails
+	// if the budget is used up.
 	readBudget = 256 << 20
 	// freeBytes is the maximum size in bytes of a document's buffer that needs no share of readBudget. Most documents are
 	// smaller, so they can be read even if the budget is used up.
@@ -138,7 +139,7 @@ const (
 	// decodeBudget is the maximum memory in bytes for the values of all decoded documents together. A document is decoded
 	// in well under a second, so other documents wait for their share.
 	decodeBudget = 64 << 20
-	// bytesPerValue is the maximum memory in bytes of a value of a [Document], with the growth of slices.
+	// bytesPerValue is the maximum memory in bytes of a value of a [Document], including the growth of slices.
 	bytesPerValue = 96
 )
 
@@ -161,7 +162,7 @@ type Document struct {
 }
 
 // Read reads a whole document. The error wraps [ErrTooLarge] if the document has too many bytes, or is [ErrBusy] or the
-// error of r. The caller closes the document.
+// error of r. The caller must close the document.
 func Read(r io.Reader, l Limits) (*Document, error) {
 	d := &Document{limits: l}
 	for {
@@ -199,8 +200,8 @@ func (d *Document) grow() error {
 }
 
 // Decode waits for a share of the decode budget, and then decodes the document into out. It returns the error of
-// [Limits.Check], of ctx, or of encoding/json. The caller copies the parts of out that it needs, drops out, and then closes
-// the document.
+// [Limits.Check], of ctx, or of encoding/json. The caller must copy the parts of out that it needs, drop all references
+// to out, and then close the document.
 func (d *Document) Decode(ctx context.Context, out any) error {
 	values, err := d.limits.count(d.data)
 	if err != nil {
@@ -221,7 +222,7 @@ func (d *Document) Close() {
 	d.data, d.read, d.decoded = nil, 0, 0
 }
 
-// Object is a JSON object with the members of all its parts, which are JSON objects.
+// Object is encoded as a JSON object with the members of all its parts. The parts are JSON objects, too.
 type Object []any
 
 // MarshalJSON implements [json.Marshaler].

@@ -31,7 +31,7 @@ func (s *Snapshot) ReadFile(name string) ([]byte, error) {
 	return b, err
 }
 
-// ReadGiven reads a file as [ReadGiven] does. It does not record pipes and devices: they cannot be read twice.
+// ReadGiven reads a file as [ReadGiven] does. It does not record pipes and devices, because these cannot be read twice.
 func (s *Snapshot) ReadGiven(ctx context.Context, name string) ([]byte, error) {
 	b, err := ReadGiven(ctx, name)
 	if info, serr := os.Stat(name); serr != nil || info.Mode().IsRegular() || info.IsDir() || isNull(name, info) {

@@ -24,7 +24,8 @@ import (
 const (
 	// MaxSize is the maximum size in bytes of a file that [Read] accepts. The parsers of files have lower limits.
 	MaxSize = 4 << 20
-	// PipeTimeout is the longest wait for the content of a pipe. The command that writes it may ask a person for a password.
+	// PipeTimeout is the longest wait for the content of a pipe. The command that writes to the pipe may ask a person
+	// for a password.
 	PipeTimeout = time.Minute
 )
 
@@ -45,7 +46,8 @@ func Read(name string) ([]byte, error) {
 }
 
 // ReadGiven is like [Read], but also reads what a user gives in place of a file, such as a shell's <(...). It fails if
-// ctx ends, or after [PipeTimeout]. An empty pipe is an error, because the command that was to write it has failed.
+// ctx ends, or after [PipeTimeout]. An empty pipe is an error, because it means that the command that writes to the
+// pipe has failed.
 func ReadGiven(ctx context.Context, name string) ([]byte, error) {
 	f, err := OpenGiven(ctx, name)
 	if err != nil {
@@ -55,7 +57,7 @@ func ReadGiven(ctx context.Context, name string) ([]byte, error) {
 	return readAll(name, f)
 }
 
-// OpenGiven opens a file that [ReadGiven] reads. The limits on time apply to its reader.
+// OpenGiven opens a file that [ReadGiven] reads. The time limits of ReadGiven apply to the returned reader.
 func OpenGiven(ctx context.Context, name string) (io.ReadCloser, error) {
 	f, info, err := open(name)
 	switch {

@@ -50,9 +50,9 @@ func Cause(err error) error {
 	return err
 }
 
-// Above returns the folders above dir, nearest first, as paths with "..". Like git's search for a repository, it ends at
-// the root of the Git repository that contains dir, where another file system begins, or below a folder that this user
-// may not search.
+// Above returns the folders above dir, nearest first, as paths with "..". Like git's search for a repository, the list
+// ends at the root of the Git repository that contains dir, where another file system begins, or below a folder that
+// this user may not search.
 func Above(dir string) []string {
 	var out []string
 	at, err := os.Stat(dir)
@@ -83,8 +83,8 @@ func ends(dir string) error {
 	return err
 }
 
-// IsOwn reports whether a file belongs to this user or to the system's administrator. If the file is a link, this must
-// hold for its target, too. The errors are those of [os.Stat].
+// IsOwn reports whether a file belongs to this user or to the system's administrator. If the file is a link, its target
+// must belong to one of them, too. The errors are those of [os.Stat].
 func IsOwn(name string) (bool, error) {
 	for _, stat := range []func(string) (os.FileInfo, error){os.Lstat, os.Stat} {
 		info, err := stat(name)

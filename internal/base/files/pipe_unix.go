@@ -50,7 +50,7 @@ func (p *pipe) Read(b []byte) (int, error) {
 }
 
 // readBefore reads from a file that was opened without blocking. It uses poll, which distinguishes a pipe that no process
-// has opened for writing yet from a pipe whose writers are gone. read does not.
+// has opened for writing yet from a pipe whose writers are gone. The system call read does not distinguish these.
 func readBefore(ctx context.Context, until time.Time, f *os.File, b []byte) (n int, err error) {
 	raw, err := f.SyscallConn()
 	if err != nil || len(b) == 0 {

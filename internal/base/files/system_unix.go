@@ -15,7 +15,7 @@ func sameFileSystem(a, b os.FileInfo) bool {
 }
 
 func isOwn(_ string, info os.FileInfo) (bool, error) {
-	// In a user namespace, root can have another number than 0: that of the owner of /.
+	// In a user namespace, root can have a number other than 0: the number of the owner of /.
 	top, err := os.Stat("/")
 	if err != nil {
 		return false, err
@@ -25,7 +25,7 @@ func isOwn(_ string, info os.FileInfo) (bool, error) {
 
 func ownerOf(info os.FileInfo) int { return int(info.Sys().(*syscall.Stat_t).Uid) }
 
-// isOwner reports whether the owner of a file is the user or root. The parameter root is the owner of /.
+// isOwner reports whether the owner of a file is the given user, or root. The parameter root is the owner of /.
 func isOwner(owner, user, root int) bool { return owner == user || owner == 0 || owner == root }
 
 // Free returns how many bytes are free for this user on the disk of a folder.
@@ -42,7 +42,7 @@ func CreateNew(name string) (*os.File, error) {
 	return os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 }
 
-// Lock locks a file of [CreateNew] until the file is closed. It fails if the file is locked.
+// Lock locks a file of [CreateNew] until the file is closed. It fails if the file is already locked.
 func Lock(f *os.File) error { return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) }
 
 // OpenLocked opens a file, creates it if it is missing, and locks it until it is closed. It fails with [ErrLocked] if

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// sameFileSystem returns true, because the folders above a folder are on its drive. Mounted folders
-// are rare, and isOwn still checks their files.
+// sameFileSystem returns true, because the folders above a folder are on the same drive. Mounted folders are rare, and
+// isOwn still checks their files.
 func sameFileSystem(_, _ os.FileInfo) bool { return true }
 
 func isOwn(name string, _ os.FileInfo) (bool, error) {

@@ -188,8 +188,8 @@ func (f *File) leave() {
 	}
 }
 
-// after calls do once d has passed, unless a reader opens the file before that. The caller holds mu, and do is called with
-// mu held.
+// after calls the function do when the time d has passed, unless a reader opens the file earlier. The caller must hold
+// mu. The function do is called with mu held.
 func (f *File) after(d time.Duration, do func()) {
 	if d <= 0 {
 		do()

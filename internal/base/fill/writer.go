@@ -10,7 +10,8 @@ const Buffer = 64 << 10
 
 var buffers = sync.Pool{New: func() any { return new([Buffer]byte) }}
 
-// Begin sets the storage of the file, which the file closes, and announces its size in bytes. -1 means unknown.
+// Begin sets the storage of the file, and announces the file's size in bytes. A size of -1 means that it is unknown.
+// The file closes the storage.
 func (f *File) Begin(storage Storage, size int64) {
 	f.change(func() {
 		f.storage = storage

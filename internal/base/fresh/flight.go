@@ -10,11 +10,12 @@ import (
 
 // failure is the last failed fetch of a key.
 type failure struct {
-	err error // nil if FailureTTL is 0, because callers then never get it
+	err error // nil if FailureTTL is 0, because callers then never get the error
 	at  time.Time
 }
 
-// entry returns the entry of a key, and pins it. Its first use loads the saved answer. The caller releases the entry.
+// entry returns the entry of a key, and pins it. The first use of the entry loads the saved answer. The caller must
+// release the entry.
 func (c *Cache[K, V]) entry(key K) *entry[K, V] {
 	e := c.entries.acquire(key)
 	if c.o.Load != nil {

@@ -99,9 +99,9 @@ type Options[K, V any] struct {
 	// FailureTTL is how long callers without a stale answer get the error of the last failed fetch. Zero means that each
 	// caller asks the source.
 	FailureTTL time.Duration
-	// Early means that the use of an answer in the last quarter of its TTL refreshes it in the background.
+	// Early means that an answer that is used in the last quarter of its TTL is refreshed in the background.
 	Early bool
-	// MaxBytes and MaxEntries limit the memory of the cache and its number of keys; 0 means no limit.
+	// MaxBytes limits the memory of the cache, and MaxEntries limits its number of keys; 0 means no limit.
 	MaxBytes   int64
 	MaxEntries int
 	// MaxFlights is the maximum number of fetches in flight; 0 means 512. Without a maximum, clients that give up could
@@ -121,9 +121,10 @@ type Counters struct {
 }
 
 const (
-	// failureRest is how long after a failure the cache does not ask the source if it can serve a stale answer.
+	// failureRest is how long after a failure the cache does not ask the source again if there is a stale answer to
+	// serve.
 	failureRest = 5 * time.Second
-	// failureDoubt is how long after a failure no caller waits for the source if the cache can serve a stale answer.
+	// failureDoubt is how long after a failure no caller waits for the source if there is a stale answer to serve.
 	failureDoubt = 30 * time.Second
 	// maxRefreshes is the maximum number of fetches in the background.
 	maxRefreshes = 8
@@ -166,8 +167,8 @@ func New[K, V any](o Options[K, V]) *Cache[K, V] {
 	return c
 }
 
-// Close cancels the fetches in flight. It returns when they and all calls of Save have ended. Later fetches fail with
-// [ErrClosed].
+// Close cancels the fetches in flight. It returns when these fetches and all calls of Save have ended. Later fetches
+// fail with [ErrClosed].
 func (c *Cache[K, V]) Close() error {
 	c.mu.Lock()
 	c.closed = true
@@ -185,7 +186,7 @@ func (c *Cache[K, V]) Get(ctx context.Context, key K) (*Answer[V], error) {
 	return a, err
 }
 
-// GetFor is like [Cache.Get], but is not counted. Fetches use it if they need the answer for another key.
+// GetFor is like [Cache.Get], but is not counted. A Fetch function calls it to get the answer for another key.
 func (c *Cache[K, V]) GetFor(ctx context.Context, key K) (*Answer[V], error) {
 	a, _, err := c.get(ctx, key)
 	return a, err

@@ -13,7 +13,7 @@ import (
 const (
 	// entryOverhead is roughly the memory of an entry without its answer, in bytes.
 	entryOverhead = 512
-	restShare     = 8 // the entries without a good answer together get an eighth of the cache
+	restShare     = 8 // the entries without a good answer together use at most an eighth of the cache
 )
 
 // entry holds what the cache knows about one key.

@@ -18,9 +18,9 @@ func OneLine(s string) string {
 	return strings.Join(strings.Fields(strings.Map(Printable, s)), " ")
 }
 
-// Printable makes a text of several lines safe to print, with [strings.Map] or [bytes.Map]. It replaces all characters
-// that are not printable with spaces, except for line feeds and tabs: control characters (C0 and C1), marks that change
-// the direction of text, and other invisible characters.
+// Printable is a mapping for [strings.Map] or [bytes.Map] that makes a text of several lines safe to print. It replaces
+// all characters that are not printable with spaces, except for line feeds and tabs: control characters (C0 and C1),
+// marks that change the direction of text, and other invisible characters.
 func Printable(r rune) rune {
 	if r == '\n' || r == '\t' || unicode.IsPrint(r) {
 		return r
@@ -36,8 +36,8 @@ func Count(n int, thing string) string {
 	return fmt.Sprintf("%d %s", n, thing)
 }
 
-// Nearest returns the element of names that the user probably meant by a misspelt name: the one with the smallest edit
-// distance to name. It returns "" if this distance is more than two, or more than half of the length of name.
+// Nearest returns the element of names that the user probably meant by the misspelt name: the element with the smallest
+// edit distance. It returns "" if this distance is more than two, or more than half of the length of name.
 func Nearest(name string, names []string) string {
 	best, least := "", 3
 	if len(name) > maxName {

@@ -41,7 +41,7 @@ const (
 	tempPrefix = ".ca-"
 
 	years  = 10        // the lifetime of a CA
-	margin = time.Hour // how long before its creation a certificate becomes valid, for clients with a slow clock
+	margin = time.Hour // how much earlier than its creation a certificate is valid, for clients with a slow clock
 )
 
 var (
@@ -261,7 +261,7 @@ func fresh(leaf *x509.Certificate, now time.Time) bool {
 	return !now.Before(leaf.NotBefore) && now.Before(leaf.NotBefore.Add(margin+leafAge))
 }
 
-// sign creates a key and signs a certificate for it, which expires no later than the CA.
+// sign creates a key and signs a certificate for the key. The certificate expires no later than the CA.
 func (ca *CA) sign(hosts []string, now time.Time) (*tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

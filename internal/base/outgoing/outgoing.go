@@ -41,9 +41,9 @@ func Transport() *http.Transport {
 	return t
 }
 
-// Trust makes the transport t trust the certificates in a PEM bundle. t also keeps the authorities that it has, or else
-// the system's. Trust reports whether pem contains a certificate. If pem is nil, it does nothing, and returns true. It
-// must be called before the first request.
+// Trust makes the transport t trust the certificates in a PEM bundle. t continues to trust its other authorities or, if
+// it has none, those of the system. Trust reports whether pem contains a certificate. If pem is nil, it does nothing,
+// and returns true. It must be called before the first request.
 func Trust(t *http.Transport, pem []byte) bool {
 	if pem == nil {
 		return true

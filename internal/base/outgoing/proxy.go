@@ -114,8 +114,8 @@ func ProxyHint(err error) string {
 	return fmt.Sprintf("%s is not reached: correct the variable, %s", proxy, bypass(to))
 }
 
-// InspectionHint returns the end of a hint about a certificate of an unknown authority, from the host (HOST or
-// HOST:PORT). It returns "" if https requests to the host use no proxy.
+// InspectionHint returns the end of a hint for the case that a host has sent a certificate of an unknown authority. The
+// host has the form HOST or HOST:PORT. InspectionHint returns "" if https requests to the host use no proxy.
 func InspectionHint(host string) string {
 	to := &url.URL{Scheme: "https", Host: host}
 	if proxy := environmentProxy(to); proxy != nil {

@@ -20,7 +20,7 @@ import (
 // maxLinks is the maximum number of links in a path, as in Linux.
 const maxLinks = 40
 
-// checkAbove is like [Check] for the folders that lead to path.
+// checkAbove is like [Check], but checks only the folders that lead to path.
 func (p process) checkAbove(path string) error {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -38,8 +38,8 @@ func (p process) forOwner(path string) process {
 	return p.as(owners(found))
 }
 
-// as returns a process of the given user and group, if p is a process of root and the user is not. Otherwise, it returns
-// p.
+// as returns a process of the given user and group, if p is a process of root and the given user is not root.
+// Otherwise, it returns p.
 func (p process) as(user, group int) process {
 	if p.isRoot(p.user) && !p.isRoot(user) {
 		p.user, p.groups = user, []int{group}
@@ -66,7 +66,7 @@ func thisProcess() process {
 	return p
 }
 
-// check is [Check]. If leads is true, path only leads to the folder that matters.
+// check implements [Check]. If leads is true, path only leads to the folder that matters.
 func (p process) check(path string, leads bool) error {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -131,8 +131,8 @@ func owners(file fs.FileInfo) (user, group int) {
 	return int(stat.Uid), int(stat.Gid)
 }
 
-// isOwnGroup reports whether a group may have write access to a folder of owner. No other user may be known to be in the
-// group. If root is the owner, the group must be root's or one of this process. Otherwise, it must be the user's private
+// isOwnGroup reports whether a group may have write access to a folder of owner. The group must have no other known
+// user. If root is the owner, the group must be root's or one of this process. Otherwise, it must be the user's private
 // group, see [Check].
 func (p process) isOwnGroup(owner, group int) bool {
 	a, err := readAccounts(p.etc)
@@ -145,7 +145,8 @@ func (p process) isOwnGroup(owner, group int) bool {
 	return group == p.groups[0] && (group == p.user || a.haveOneName(p.user, group))
 }
 
-// isAlone reports whether no other user exists. The container image lists no users. The user nobody runs no programs.
+// isAlone reports whether no other user exists. This is so in the container image, which lists no users. The user
+// nobody does not count, because it runs no programs.
 func (p process) isAlone() bool {
 	a, err := readAccounts(p.etc)
 	return err == nil && !slices.ContainsFunc(a.users, func(u account) bool { return u.id != nobody && p.isOther(u) })

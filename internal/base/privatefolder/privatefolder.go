@@ -47,9 +47,9 @@ type Checker struct{ process }
 // ForUser returns the Checker for this user.
 func ForUser() Checker { return Checker{thisProcess()} }
 
-// ForOwner returns the Checker for this user. If this user is root, and path is a folder of another user, it returns the
-// Checker for that user, so that an administrator can examine the data of a service. Callers must not use it to write
-// files, or to serve or run what is in the folder.
+// ForOwner returns the Checker for this user or, if this user is root and path is a folder of another user, the Checker
+// for that other user, so that an administrator can examine the data of a service. Callers must not use that Checker to
+// write files, or to serve or run what is in the folder.
 func ForOwner(path string) Checker { return Checker{thisProcess().forOwner(path)} }
 
 // Make is like the function [Make].
@@ -80,17 +80,17 @@ func (c Checker) MakeAsIs(path string) error {
 // Check is like the function [Check].
 func (c Checker) Check(path string) error { return c.check(path, false) }
 
-// Check returns an error with a hint if a user other than this one and root may write to a folder, or may replace the
-// folder or one that leads to it. It follows links, and checks the folders that lead to their targets, too. It does not
-// check what is missing. Access control lists are not read.
+// Check returns an error with a hint if a user other than this one and root may write to a folder, or may replace that
+// folder or a folder that leads to it. It follows links, and checks the folders that lead to their targets, too. It
+// does not check what is missing. Access control lists are not read.
 //
 // A folder that leads to another one may be open to all users if it is sticky, such as /tmp. Every folder may be open to a
 // group in which no other user is known to be:
-//   - for a folder of root's, a group of this process. Kubernetes opens volumes to fsGroup.
-//   - for a folder of this user's, the user's private group, which has the user's number or name. A umask of 002 goes with
-//     such groups.
+//   - for a folder of root, a group of this process. Kubernetes opens volumes to fsGroup.
+//   - for a folder of this user, the user's private group, which has the number or the name of the user. Systems with
+//     such groups often have a umask of 002.
 //
-// Where no other user exists, all folders pass: an emptyDir of Kubernetes is open to all users. On Windows, folders in a
+// If no other user exists, all folders pass: an emptyDir of Kubernetes is open to all users. On Windows, folders in a
 // user's profile belong to the user alone, and pass.
 func Check(path string) error { return ForUser().Check(path) }
 
@@ -136,7 +136,8 @@ func narrow(path string, mode fs.FileMode) error {
 	if err != nil {
 		return err
 	}
-	// Chmod changes the open file. It follows no link with which another program replaces path after this check.
+	// Chmod changes the open file. So it follows no link, even if another program replaces path with a link after this
+	// check.
 	if found, err := os.Lstat(path); err != nil || !os.SameFile(found, opened) {
 		return errors.Join(errLink, err)
 	}

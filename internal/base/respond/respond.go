@@ -72,8 +72,8 @@ func (d *Documents) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { d.Serve(w, r, next) })
 }
 
-// share returns the bytes of an equal document that is being sent, or else data. The caller calls release once it has sent
-// them.
+// share returns the bytes of an equal document that is being sent, or else data. The caller must call release after it
+// has sent these bytes.
 func (d *Documents) share(data []byte) (shared []byte, release func()) {
 	key := sha256.Sum256(data)
 	d.mu.Lock()
@@ -96,9 +96,10 @@ func (d *Documents) share(data []byte) (shared []byte, release func()) {
 	}
 }
 
-// Send sends a whole document that nobody changes any more. If w is or wraps the writer that [Documents.Serve] passes to a
-// handler, the document is sent when the handler has returned. If shared is true, the caller keeps the document in memory,
-// so equal documents are not looked up. Send returns the number of bytes that were sent or will be sent.
+// Send sends a whole document, which the caller must not change any more. If w is or wraps the writer that
+// [Documents.Serve] passes to a handler, the document is sent when the handler has returned. If shared is true, Send
+// does not look up equal documents, because the caller keeps the document in memory anyway. Send returns the number of
+// bytes that were sent or will be sent.
 func Send(w http.ResponseWriter, data []byte, shared bool) int {
 	if out := responseOf(w); out != nil && !out.streams && len(out.body) == 0 {
 		out.body, out.shared = data, shared
@@ -108,8 +109,8 @@ func Send(w http.ResponseWriter, data []byte, shared bool) int {
 	return n
 }
 
-// Redirect answers with a temporary redirect that nobody may cache. It percent-encodes what is not printable ASCII, because
-// the URL can come from a registry or an origin.
+// Redirect answers with a temporary redirect that nobody may cache. It percent-encodes all characters that are not
+// printable ASCII, because the URL can come from a registry or an origin.
 func Redirect(w http.ResponseWriter, to string) {
 	var location strings.Builder
 	for _, b := range []byte(to) {

@@ -120,7 +120,7 @@ func Of[A Address](all []Address) (out []A) {
 	return out
 }
 
-// ByKind groups a list by the kind of each element's address, which the function of returns.
+// ByKind groups a list by the kind of each element's address. The function "of" returns this address.
 func ByKind[T any](all []T, of func(T) Address) map[Kind][]T {
 	out := map[Kind][]T{}
 	for _, t := range all {
@@ -146,12 +146,12 @@ type Pattern interface {
 	Kind() Kind
 	// Covers reports whether the pattern matches an address.
 	Covers(Address) bool
-	// Parts returns the number of parts that are not wildcards. Of two patterns that match the same address, the one with
-	// more parts is more specific.
+	// Parts returns the number of parts that are not wildcards. Of two patterns that match the same address, the one
+	// with more such parts is more specific.
 	Parts() int
 	// Values returns all parts, with the hostname in Punycode.
 	Values() []string
-	// ServiceHost returns the host in the pattern. named reports whether it is not a wildcard.
+	// ServiceHost returns the host in the pattern. named is false if the host is a wildcard.
 	ServiceHost() (host svchost.Hostname, named bool)
 	// ClientWarning names the clients that refuse addresses matching the pattern. It is "" if no
 	// client refuses them.

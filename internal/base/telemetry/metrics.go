@@ -23,7 +23,7 @@ const namespace = "ocibridge"
 // wait up to 10 seconds for other documents. Archives take minutes.
 var seconds = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}
 
-// Metrics are the metrics of a process. They survive reloads of its configuration.
+// Metrics are the metrics of a process. They survive reloads of the configuration.
 type Metrics struct {
 	registry *prometheus.Registry
 
@@ -238,8 +238,9 @@ type ArchiveCounters struct {
 	// BrokenOff counts responses that broke off because of the registry or the cache, and not because of the client.
 	BrokenOff atomic.Uint64
 
-	// Hits, Joins and Misses count lookups of archives that the cache contains, is already fetching, or starts to fetch.
-	// Bypasses counts archives that the cache cannot store.
+	// These fields count lookups of archives. Hits are archives that the cache contains, Joins are archives that it is
+	// already fetching, and Misses are archives that it starts to fetch. Bypasses counts archives that the cache cannot
+	// store.
 	Hits, Joins, Misses, Bypasses atomic.Uint64
 	// Evicted and EvictedBytes count the archives that the cache removed to make room, and their bytes.
 	Evicted, EvictedBytes atomic.Uint64

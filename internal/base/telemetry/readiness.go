@@ -30,7 +30,7 @@ type Finding struct {
 
 const (
 	currentFor   = 5 * time.Second // how long findings are current; requests run no checks during this time
-	staleFor     = time.Minute     // the maximum age of stale findings that are used while new checks run
+	staleFor     = time.Minute     // the maximum age of the stale findings that requests get while new checks run
 	checkTimeout = 3 * time.Second
 	// patience is how long a request waits for new findings if there are stale findings. It is short because many probes
 	// wait only one second for a response.

@@ -42,7 +42,7 @@ func (r *registries) register(m *Metrics) {
 	r.took = m.histograms("registry_request_duration_seconds", "How long it took until the answer to such a request began, or failed.", "registry")
 }
 
-// AddRegistries gives each of these hosts its own label, even beyond the limit.
+// AddRegistries gives each of the given hosts its own label, even beyond the limit.
 func (m *Metrics) AddRegistries(hosts ...string) {
 	m.registries.mu.Lock()
 	defer m.registries.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package telemetry shows operators what a gateway does. It provides metrics for Prometheus, OpenTelemetry traces, the ids
-// of requests in the log, and readiness. No other package imports Prometheus' client or OpenTelemetry.
+// Package telemetry shows operators what a gateway does. It provides metrics for Prometheus, traces for OpenTelemetry,
+// the ids of requests in the log, and readiness. No other package imports Prometheus' client or OpenTelemetry.
 // docs/reference/operations.md describes every metric, and a test compares that page with the metrics.
 //
 // Contexts carry the id and the trace of a request. Other packages start spans with [Start], and use the counters of this
@@ -19,7 +19,7 @@ import (
 
 // Tracer records traces. [OpenTelemetry] implements it.
 type Tracer interface {
-	// Start begins a span within the span of ctx. The caller ends it.
+	// Start begins a span within the span that ctx carries. The caller must end the new span.
 	Start(ctx context.Context, name string, attrs ...slog.Attr) (context.Context, End)
 	// Follow returns a copy of ctx that carries the span of another context.
 	Follow(ctx, from context.Context) context.Context
@@ -63,7 +63,8 @@ func Follow(ctx, from context.Context) context.Context {
 	return ctx
 }
 
-// Start begins a span in the trace of the request of ctx. The caller ends the span. Without tracing, Start does nothing.
+// Start begins a span in the trace of the request that ctx carries. The caller must end the span. Without tracing,
+// Start does nothing.
 func Start(ctx context.Context, name string, attrs ...slog.Attr) (context.Context, End) {
 	if t := requestFrom(ctx).tracer; t != nil {
 		return t.Start(ctx, name, attrs...)

@@ -35,16 +35,16 @@ type OpenTelemetry struct {
 
 var _ Tracer = (*OpenTelemetry)(nil)
 
-// WantsTraces reports whether the environment enables traces: it names an exporter or the address of a collector. The
-// exporter none, and OTEL_SDK_DISABLED=true, disable traces.
+// WantsTraces reports whether the environment enables traces. The name of an exporter or the address of a collector
+// enables them. The exporter none, and OTEL_SDK_DISABLED=true, disable traces.
 func WantsTraces(getenv func(string) string) bool {
 	exporter := getenv("OTEL_TRACES_EXPORTER")
 	to := cmp.Or(exporter, getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"), getenv("OTEL_EXPORTER_OTLP_ENDPOINT"))
 	return to != "" && exporter != "none" && getenv("OTEL_SDK_DISABLED") != "true"
 }
 
-// NewTracer returns a tracer that the OTEL_* variables configure. The caller shuts the tracer down. Errors of the exporter
-// are logged.
+// NewTracer returns a tracer that the OTEL_* variables configure. The caller must call [OpenTelemetry.Shutdown]. Errors
+// of the exporter are logged.
 func NewTracer(ctx context.Context, version string, log *slog.Logger) (*OpenTelemetry, error) {
 	exporter, err := autoexport.NewSpanExporter(ctx)
 	if err != nil {

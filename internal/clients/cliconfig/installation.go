@@ -24,16 +24,16 @@ type method struct {
 // CheckInstallation returns an error if a provider_installation block keeps the client from asking a host for any of its
 // providers. The error names the block, with file and line.
 //
-// The client asks the host itself only through the direct method. It merges the versions from all methods that match a
-// provider, and installs a version from the first of them that has it. A provider therefore depends on its host alone
-// only if direct is its only method. CheckInstallation returns nil if this holds for at least one provider of the host.
-// Without a provider_installation block, the client asks the host for every provider that is not in its folders of
-// plugins. Overrides for development concern only the providers that they name.
+// The client requests a provider from the host itself only through the direct method. It merges the versions from all
+// methods that match a provider, and installs a version from the first of them that has it. Therefore, the client gets
+// a provider from its host for certain only if direct is the provider's only method. CheckInstallation returns nil if
+// this holds for at least one provider of the host. Without a provider_installation block, the client asks the host for
+// every provider that is not in its plugin folders. Development overrides concern only the providers that they name.
 func (m *Merged) CheckInstallation(host svchost.Hostname) error {
 	return m.checkInstallation(host, []svchost.Hostname{host})
 }
 
-// checkInstallation is CheckInstallation for one of several hosts. The hint names all of them.
+// checkInstallation is CheckInstallation for one of several hosts. The hint names all of these hosts.
 func (m *Merged) checkInstallation(host svchost.Hostname, all []svchost.Hostname) error {
 	for _, s := range m.settings {
 		if s.kind == "provider_installation" {
@@ -84,8 +84,8 @@ func patternsOf(hosts []svchost.Hostname) string {
 	return "[" + strings.Join(quoted, ", ") + "]"
 }
 
-// sourcesOf reports whether clients ask a provider's host for the provider, and returns the first other method that they
-// use for it, or nil.
+// sourcesOf reports whether clients ask a provider's host for the provider, and returns the first other method that
+// clients use for the provider, or nil.
 func sourcesOf(methods []method, a provider.Address) (direct bool, mirror *method) {
 	for i, x := range methods {
 		switch {
@@ -150,7 +150,7 @@ func (x method) matches(a provider.Address) bool {
 }
 
 // examples returns one provider of the host that no pattern names, and one provider for each pattern that names the host.
-// The methods treat each other provider of the host like one of these.
+// For every other provider of the host, the methods behave as for one of these.
 func examples(host svchost.Hostname, methods []method) []provider.Address {
 	parts := [][2]string{{"*", "*"}}
 	for _, x := range methods {

@@ -18,7 +18,7 @@ import (
 // Client is a client that reads the configuration. The clients read different files.
 type Client int
 
-// OpenTofu reads Terraform's main file if its own is missing. Terraform reads only its own.
+// OpenTofu reads Terraform's main file if OpenTofu's own is missing. Terraform reads only its own main file.
 const (
 	OpenTofu Client = iota
 	Terraform
@@ -104,15 +104,15 @@ func (env Environment) override() string {
 	return cmp.Or(name, env.Getenv("TERRAFORM_CONFIG"))
 }
 
-// The variables by which Substitute tells a later ocibridge the file that it has named, and the user's own file.
+// These variables tell an ocibridge in the command which file Substitute has named, and which file is the user's own.
 const (
 	substitute  = "OCIBRIDGE_EXEC_CLI_CONFIG"
 	substituted = "OCIBRIDGE_EXEC_OWN_CLI_CONFIG"
 )
 
-// Substitute returns variables for a command, as "NAME=value". They make clients read the named file instead of the
-// user's files. If ocibridge is part of the command, it still reads the user's files, so that it connects to the true
-// origins.
+// Substitute returns variables for a command, as "NAME=value". The variables make clients read the file at the path
+// name instead of the user's files. If the command runs ocibridge, that ocibridge still reads the user's files, so that
+// it connects to the true origins.
 func (env Environment) Substitute(name string) []string {
 	return []string{"TF_CLI_CONFIG_FILE=" + name, substitute + "=" + name, substituted + "=" + env.override()}
 }
@@ -190,8 +190,9 @@ func (env Environment) isFolder(name string) bool {
 // join joins a path with the separator of GOOS.
 func (env Environment) join(elem ...string) string { return files.Paths(env.GOOS).Join(elem...) }
 
-// warnOfPassedOver adds a warning for each standard main file that was not read, because another one was, and that has
-// blocks that the configuration lacks. A user of both clients may have credentials in the other client's file.
+// warnOfPassedOver adds a warning for each standard main file that was not read because another one was read. It does
+// so only if the file has blocks that the configuration lacks. A user of both clients may have credentials in the other
+// client's file.
 func (c *Config) warnOfPassedOver(env Environment) {
 	if env.override() != "" {
 		return

@@ -20,8 +20,8 @@ import (
 //   - If several files have host, credentials or credentials_helper blocks with the same label, the last file counts.
 //     The main file is the first. The files in the folder follow in the order of their names, and
 //     credentials.tfrc.json is one of them.
-//   - If several files set an argument such as plugin_cache_dir, the first value counts that is neither empty nor
-//     false. The same holds for each argument of registry_protocols.
+//   - If several files set an argument such as plugin_cache_dir, the first value that is neither empty nor false
+//     counts. The same holds for each argument of registry_protocols.
 //   - All other blocks are kept, also those that the client or this package does not know.
 //
 // The text is in HCL 1 syntax, also for files in JSON. Relative names in docker_style_config_files become absolute,
@@ -30,7 +30,8 @@ import (
 // The text does not depend on variables such as TF_TOKEN_ and TF_PLUGIN_CACHE_DIR, which clients read themselves.
 type Merged struct {
 	Files []string // the files that were read, in order
-	// Warnings are sentences about files that were not read. The client does not see these files any more.
+	// Warnings are sentences about files that were not read. The client that gets the merged file no longer reads these
+	// files.
 	Warnings []string
 
 	client   Client
@@ -60,9 +61,9 @@ func ReadMerged(env Environment, client Client) (*Merged, error) {
 // Hosts returns the services in the host blocks, by host, as [Config.Services] does.
 func (m *Merged) Hosts() map[svchost.Hostname]map[string]any { return maps.Clone(m.services) }
 
-// WithHosts returns the text of the configuration with other services for the given hosts. It replaces their host blocks.
-// The services have the form that Hosts returns, or come from a JSON document. If clients would not ask one of the given
-// hosts of providers for its providers, WithHosts returns the error of [Merged.CheckInstallation].
+// WithHosts returns the text of the configuration with other services for the given hosts. It replaces the host blocks
+// of these hosts. The services have the form that Hosts returns, or come from a JSON document. If clients would not ask
+// one of the given hosts of providers for its providers, WithHosts returns the error of [Merged.CheckInstallation].
 func (m *Merged) WithHosts(services map[svchost.Hostname]map[string]any, providers []svchost.Hostname) ([]byte, error) {
 	for _, host := range providers {
 		if err := m.checkInstallation(host, providers); err != nil {

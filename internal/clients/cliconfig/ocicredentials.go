@@ -27,8 +27,9 @@ func (c *Config) OCICredentials() ([]login.Login, *login.Defaults) {
 	return slices.Clone(c.credentials), &defaults
 }
 
-// addOCI adds the oci_credentials and oci_default_credentials blocks of a file. It returns an error if two blocks in
-// all files together have the same prefix, or if there are two default blocks. OpenTofu refuses these too.
+// addOCI adds the oci_credentials and oci_default_credentials blocks of a file. It returns an error if two blocks have
+// the same prefix, or if there are two default blocks, even if the two are in different files. OpenTofu refuses such
+// blocks, too.
 func (c *Config) addOCI(f *file) error {
 	for _, d := range f.defaults {
 		if c.defaults != nil {
@@ -50,7 +51,7 @@ func (c *Config) addOCI(f *file) error {
 }
 
 // ociCredentials decodes the oci_credentials blocks of a file. If OpenTofu accepts a block that cannot be used,
-// ociCredentials only adds a warning. The block may be for a registry that is not needed.
+// ociCredentials only adds a warning, because the block may be for a registry that is not needed.
 func (f *file) ociCredentials(name string, root *ast.ObjectList) error {
 	const help = `write: oci_credentials "HOST" or "HOST/PATH" { username = "...", password = "..." }, or with access_token, or with docker_credentials_helper`
 	for _, item := range root.Filter("oci_credentials").Items {

@@ -57,7 +57,7 @@ func parse(env Environment, name string, src []byte) (f *file, err error) {
 }
 
 // parseInto parses a configuration file in HCL 1 or JSON, and decodes it into a struct. The clients use the same
-// library. The caller defers [invalidLiteral].
+// library. The caller must defer [invalidLiteral].
 func parseInto(out any, name string, src []byte) (*ast.ObjectList, error) {
 	root, err := hcl.ParseBytes(src)
 	if err != nil {

@@ -75,20 +75,21 @@ type Change struct {
 type Entry struct {
 	Provider provider.Address `json:"provider"`
 	Version  provider.Version `json:"version"`
-	// Missing is set if the registry does not have the version. Then the fields below are empty.
+	// Missing is set if the registry does not have the version. If Missing is set, the fields below are empty.
 	Missing bool `json:"missing,omitempty"`
-	// Verdict says how the hashes were verified, and Fingerprint with which key. Pinned is set if a trust block pins the key.
+	// Verdict says how the hashes were verified, and Fingerprint identifies the key of their signature. Pinned is set
+	// if a trust block pins the key.
 	Verdict     trust.Verdict       `json:"verdict,omitempty"`
 	Fingerprint string              `json:"fingerprint,omitempty"`
 	Pinned      bool                `json:"pinned,omitempty"`
 	Platforms   []provider.Platform `json:"platforms"` // the platforms whose hashes the file contains after the change
 	Added       []string            `json:"added"`     // the added hashes
-	// LeftOut are the wanted platforms that the registry has, but whose packages are refused, as the warnings say.
+	// LeftOut are the wanted platforms that the registry has, but whose packages are refused. The warnings say why.
 	LeftOut []provider.Platform `json:"left_out,omitempty"`
 }
 
-// Plan reads the versions that the files name, and decides which hashes to add. If versions are missing in the registry, the
-// error names all of them.
+// Plan reads the versions that the files name, and decides which hashes to add. If versions are missing in the
+// registry, the error names all missing versions.
 func Plan(ctx context.Context, o Options, files []*lockfile.File) (changes []*Change, warnings []string, err error) {
 	found, warnings, err := o.read(ctx, files)
 	if err != nil {
@@ -181,7 +182,7 @@ func Write(changes []*Change) (done []*Change, err error) {
 	return changes, nil
 }
 
-// lacks reports whether the entry lacks hashes that lock does not add.
+// lacks reports whether the entry will lack hashes even after the change.
 func (e *Entry) lacks() bool { return !e.Missing && (len(e.LeftOut) > 0 || len(e.Platforms) == 0) }
 
 // LeftOut returns an error that names the platforms that the changes leave out, or nil.
@@ -208,11 +209,12 @@ func complete(changes []*Change) []*Change {
 	return slices.DeleteFunc(slices.Clone(changes), func(c *Change) bool { return c.Status == Incomplete })
 }
 
-// check returns an error if the hashes of an entry show that the entry was written for packages other than those of the
-// version in the registry.
+// check returns an error if the hashes of an entry show that the entry was written for other packages than the registry
+// has for the version.
 //
 // A lock file does not say which hash belongs to which platform. It can also lack the hashes of some platforms. Therefore an
-// unknown hash can belong to a package that the registry does not have. It cannot belong to such a package if it is
+// unknown hash can belong to a package that the registry does not have. An unknown hash cannot belong to such a package
+// if it is
 //
 //   - a zh: hash that the checksum document, which lists all packages, does not list;
 //   - an h1: hash that matches no package, while the h1: hash of every platform in the document is known;

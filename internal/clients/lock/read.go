@@ -78,19 +78,19 @@ type reading struct {
 	store    *remote.Repository
 	policy   trust.Policy
 	verified *artifact.Verified // nil if the registry does not have the version
-	// withheld are stored packages that are signed under another name, although a trust block pins keys. Their hashes
-	// are known, but are not added.
+	// withheld are stored packages that are refused because they are signed under another name and a trust block pins
+	// keys. Their hashes are known, but are not added.
 	withheld []artifact.Package
 	// leftOut are the platforms whose stored packages are withheld, or listed in no checksum document.
 	leftOut []provider.Platform
-	// contents contains the h1: hashes of packages that have no annotated one. hashContents computes them.
+	// contents contains the h1: hashes of packages that have no annotated h1: hash. hashContents computes these hashes.
 	contents map[provider.Platform]provider.H1s
 	missing  []string // the version or the packages that the registry does not have
 	warnings []string
 	document
 }
 
-// document is what a checksum document lists; zero if there is no document.
+// document holds the hashes and platforms that a checksum document lists. It is zero if there is no such document.
 type document struct {
 	listed    []provider.Hash     // the hashes of all zips
 	platforms []provider.Platform // the platforms of all zips
@@ -226,7 +226,8 @@ func (r *reading) verify(ctx context.Context, index *artifact.Version) (*artifac
 		case errors.Is(refused.Err, trust.ErrChecksum):
 			return nil, hint.Wrap(fmt.Errorf("%s: %w", r.target, refused.Err), "the registry's package is not the one that the publisher released: push it again from its origin, with --force")
 		case refused.OtherName() && !r.policy.Pins():
-			// The signed document lists the package's digest, and clients compare nothing else.
+			// The package is not withheld, because the signed document lists its digest, and clients compare nothing
+			// else.
 			r.warnings = append(r.warnings, fmt.Sprintf("%s: %v; clients install it, and its hashes are added", r.target, refused.Err))
 			checked.Packages = append(checked.Packages, refused.Package)
 			continue
@@ -241,7 +242,8 @@ func (r *reading) verify(ctx context.Context, index *artifact.Version) (*artifac
 	return checked, nil
 }
 
-// checkDowngrade refuses a version that was accepted without a key, as OpenTofu does, if a signed version is stored.
+// checkDowngrade returns an error if the version was accepted without a key, as OpenTofu accepts versions, although a
+// signed version is stored.
 func (r *reading) checkDowngrade(ctx context.Context, sums *trust.Checksums) error {
 	if !sums.AsClients() {
 		return nil

@@ -15,8 +15,8 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// With returns the file with the given hashes added to existing entries, unless they are there already. If there is nothing to
-// add, With returns f.
+// With returns the file with the given hashes added to existing entries, unless the entries already contain these
+// hashes. If there is nothing to add, With returns f.
 func (f *File) With(add map[provider.Address][]provider.Hash) (*File, error) {
 	inserts := insertions{}
 	for a, hashes := range add {

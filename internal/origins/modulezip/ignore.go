@@ -29,7 +29,8 @@ const (
 )
 
 // ignoreRules decides which files an ignore file excludes. It follows go-slug, the library of OpenTofu and Terraform.
-// go-slug itself can only pack a folder of the disk, and cannot be interrupted. Names have slashes, on Windows too.
+// go-slug itself can only pack a folder of the disk, and cannot be interrupted. Names contain slashes as separators,
+// also on Windows.
 type ignoreRules struct {
 	rules []ignoreRule
 	steps int64 // the steps taken so far

@@ -140,7 +140,8 @@ func (l *lister) include(e entry) error {
 	return err
 }
 
-// readError returns the error about a file or folder that cannot be read. instead is what else the user can do.
+// readError returns the error about a file or folder that cannot be read. The parameter instead says what the user can
+// do if the file stays unreadable.
 func readError(err error, instead string) error {
 	err = fmt.Errorf("read the module: %w", err)
 	if errors.Is(err, fs.ErrPermission) {

@@ -3,7 +3,8 @@
 //
 // The entries are sorted by name and stored without compression, because the output of a compressor depends on its version.
 // Every entry has the same time and the mode 0755. Clients apply the modes of a zip, so the scripts of a module stay
-// executable, also if the module is packed on Windows. The zip has no entries for folders, so it has an h1: hash.
+// executable, also if the module is packed on Windows. The zip has no entries for folders, because a zip with such
+// entries has no h1: hash.
 //
 // The zip omits .git, .terraform, empty folders and the files that .terraformignore excludes. A link to a file or folder
 // inside the folder becomes a copy. Pack refuses all other links, special files and names that clients cannot unpack. It
@@ -218,7 +219,7 @@ func (z *Zip) hash(ctx context.Context) (err error) {
 	return err
 }
 
-// storageError is an error of the temporary file or of another file in the temporary folder.
+// storageError wraps an error of the temporary file, or of another file in the temporary folder, and adds a hint.
 func storageError(err error) error {
 	return hint.Wrap(fmt.Errorf("temporary file: %w", err), "TMPDIR names another folder for temporary files")
 }

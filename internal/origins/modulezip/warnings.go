@@ -52,8 +52,8 @@ func isConfiguration(name string) bool {
 	return path.Dir(name) == "." && slices.Contains([]string{".tf", ".tofu"}, path.Ext(name))
 }
 
-// secret is a kind of file that can contain secrets, and that hardly any module needs. Its patterns
-// are those of [path.Match], in lower case. A pattern that ends with a slash matches a folder.
+// secret is a kind of file that can contain secrets, and that hardly any module needs. Its patterns have the syntax of
+// [path.Match], and are in lower case. A pattern that ends with a slash matches a folder.
 type secret struct {
 	what     string
 	patterns []string

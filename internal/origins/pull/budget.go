@@ -18,7 +18,7 @@ type Budget struct {
 	queue  []*reservation // the reservations that wait for a slot, in the order of their turns
 	turns  int            // the last turn that was assigned
 	day    time.Time
-	today  int64 // bytes downloaded on that day, including reserved bytes
+	today  int64 // bytes downloaded on the current day, including reserved bytes
 	spool  int64 // bytes on disk, including reserved bytes
 	ahead  int64 // reserved bytes that are not written yet
 }
@@ -59,7 +59,8 @@ func (l *Budget) startDay() {
 	}
 }
 
-// demand describes a download that asks for a slot. The zero value has a waiting client, and an unknown host.
+// demand describes a download that asks for a slot. The zero value describes a download with a waiting client, from an
+// unknown host.
 type demand struct {
 	background bool            // no client waits for the download
 	urgent     <-chan struct{} // closed once a client waits for the download; nil: never
@@ -95,7 +96,8 @@ type slot struct {
 func (r *reservation) claim() claim {
 	hosts := r.hosts
 	// The download has waited until the awaited host could have another slot. That slot stays reserved until the download
-	// requests the package from the host again, but only for preemptAfter: the origin may redirect it elsewhere this time.
+	// requests the package from the host again, but only for preemptAfter, because the origin may redirect the download
+	// to another host this time.
 	if r.awaited != nil && time.Since(r.since) < preemptAfter {
 		hosts = slices.Concat(hosts, r.awaited)
 	}
@@ -114,8 +116,8 @@ func claims(rs []*reservation) []claim {
 }
 
 // reserve waits for a slot, and takes room for size bytes, or none if size is -1. A download with a client waits for at most
-// slotPatience, and then fails with a *[catalog.BusyError]. A background download waits until ctx ends. The caller calls
-// done once the download has ended, and drop once its file is removed.
+// slotPatience, and then fails with a *[catalog.BusyError]. A background download waits until ctx ends. The caller must
+// call done when the download has ended, and drop when its file is removed.
 func (l *Budget) reserve(ctx context.Context, size int64, by demand) (*reservation, error) {
 	r := &reservation{budget: l, demand: by, patience: slotPatience}
 	if err := l.fits(size); err != nil {
@@ -206,7 +208,7 @@ func (l *Budget) hurry(r *reservation) {
 	l.admit()
 }
 
-// giveUp ends the wait for a slot. It returns err, or nil if the download got its slot meanwhile.
+// giveUp ends the wait of a download for a slot. It returns err, or nil if the download got a slot in the meantime.
 func (l *Budget) giveUp(r *reservation, err error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -230,7 +232,7 @@ func (l *Budget) preemptFor(waiting *reservation) {
 		slowest = l.held[i]
 	}
 	l.mu.Unlock()
-	// mu is not held here, because preempt locks the Puller, and the Puller may use the budget while it is locked.
+	// mu must not be held here, because preempt locks the Puller, and the locked Puller may use the budget.
 	if slowest != nil && slowest.preempt() {
 		l.mu.Lock()
 		defer l.mu.Unlock()

@@ -26,10 +26,10 @@ import (
 const (
 	lingerTime = 10 * time.Second // how long a finished download is kept for later readers
 	failureTTL = 5 * time.Second  // the pause before a failed download is retried
-	// notZipTTL is the pause before another download of a package that is not a zip file, although its digest is right:
-	// another download would return the same bytes.
+	// notZipTTL is the pause before another download of a package that is not a zip file, although its digest is right.
+	// The pause is long because another download would return the same bytes.
 	notZipTTL = 10 * time.Minute
-	wellBegun = 8 << 20 // how many bytes of a package are downloaded before its push begins
+	wellBegun = 8 << 20 // how many bytes of a package must be downloaded before its push begins
 	maxFailed = 1024    // the maximum number of remembered failures, each of at most about 5 KiB of memory
 )
 
@@ -238,8 +238,9 @@ func (d *download) wellUnderway(ctx context.Context) {
 	_, _ = d.Wait(ctx, func(s fill.State) bool { return s.Verified || s.Written >= wellBegun }) // the readers of the download get its error
 }
 
-// over waits until the download has ended, and returns its error. A push then stores no part of a version that it cannot
-// complete. over returns nil if the download was preempted, because the download begins again.
+// over waits until the download has ended, and returns its error. A push calls over for the downloads that it holds
+// before it begins other downloads. If one of these has failed, the push stops, because it cannot complete the version.
+// over returns nil if the download was preempted, because the download begins again.
 func (d *download) over(ctx context.Context) error {
 	err := d.Verified(ctx)
 	if ctx.Err() == nil && errors.Is(err, errPreempted) {
@@ -251,9 +252,9 @@ func (d *download) over(ctx context.Context) error {
 // spoolPattern is the pattern for the file names of downloads. A file keeps its name only on systems that require one.
 const spoolPattern = "ocibridge-pull-*.zip"
 
-// sweepSpool creates the folder for downloads, and removes the files of processes that have ended. It removes no file that
-// another process uses: an open file either has no name or cannot be removed. It never changes the mode of the system's
-// temporary folder.
+// sweepSpool creates the folder for downloads, and removes the files of processes that have ended. It removes no file
+// that another process uses, because an open file either has no name or cannot be removed. It never changes the mode of
+// the system's temporary folder.
 func sweepSpool(o *Options) error {
 	var err error
 	if o.Spool == "" {

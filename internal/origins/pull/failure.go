@@ -28,8 +28,8 @@ type failure struct {
 // data they hold in memory, such as a refused certificate.
 func flatten(err error) error { return keepTimeout(err, hint.Flatten(err, reasons(err)...)) }
 
-// keepTimeout makes the shortened error a timeout if err is a timeout, because the gateway answers timeouts with their
-// own status.
+// keepTimeout makes the error short a timeout if err is a timeout, because the gateway answers timeouts with a status
+// of their own.
 func keepTimeout(err, short error) error {
 	if from, ok := errors.AsType[net.Error](err); ok && from.Timeout() && !errors.As(short, new(net.Error)) {
 		return timeout{short}

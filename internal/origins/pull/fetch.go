@@ -22,8 +22,8 @@ import (
 // FromRegistry is the [Event.From] of a package that was found in the registry.
 const FromRegistry = "registry"
 
-// fetch downloads the package from its origin, or from the registry if it is there by now. It returns the value for
-// [Event.From].
+// fetch downloads the package from its origin, or from the registry if the registry has it by now. It returns the value
+// for [Event.From].
 func (d *download) fetch(ctx context.Context) (from string, err error) {
 	from = d.want.subject.provider.Hostname()
 	r, err := d.p.release(ctx, d.want.subject)
@@ -31,7 +31,8 @@ func (d *download) fetch(ctx context.Context) (from string, err error) {
 		return from, err
 	}
 	from = r.origin
-	// The location comes before the slot, so that an origin that does not respond occupies no slot.
+	// The download locates the package before it waits for a slot, so that an origin that does not respond occupies no
+	// slot.
 	at, unlocated := d.locate(ctx, r)
 	if d.room, err = d.reserve(ctx, at.Host); err != nil {
 		return from, err
@@ -166,8 +167,9 @@ const maxTried = 2
 // errCrowded means that a request was cancelled because its host already has its share of the slots.
 var errCrowded = errors.New("the host has its share of max_concurrent")
 
-// open opens the package at its origin. If the request goes or is redirected to a host that already has its share of the
-// slots, the download loses its slot. It then waits until that host may have another slot, and requests the package again.
+// open opens the package at its origin. If the request goes to a host that already has its share of the slots, also
+// after a redirect, the download loses its slot. It then waits until that host may have another slot, and requests the
+// package again.
 func (d *download) open(ctx context.Context, at origin.Package) (io.ReadCloser, int64, error) {
 	for {
 		// The context is not cancelled on return, because reads of the body still need it. It ends with ctx.
@@ -201,7 +203,7 @@ type route struct {
 }
 
 // asks records a host that [origin.WatchHosts] reports. It cancels the requests if the host already has its share of the
-// slots, unless the package is being read: a download that resumes keeps its slot.
+// slots, unless the package is being read, because a download that resumes keeps its slot.
 func (w *route) asks(host origin.AskedHost) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -31,8 +31,8 @@ const (
 	spoolStep         = 8 << 20   // the number of bytes by which the room of a package of unknown size grows
 	// slotPatience is how long a client waits for a slot before it gets a [catalog.BusyError].
 	slotPatience = 30 * time.Second
-	// retrySlot is the time after which clients should retry if all slots are taken, and retryRoom if the disk is full.
-	// Both are short because downloads take seconds.
+	// retrySlot is the time after which clients should retry if all slots are taken, and retryRoom is this time if the
+	// disk is full. Both are short because downloads take seconds.
 	retrySlot, retryRoom = 10 * time.Second, 30 * time.Second
 )
 
@@ -65,8 +65,8 @@ type Usage struct {
 }
 
 const (
-	// leftToOthers is the number of slots that one host leaves to other hosts. It leaves fewer if it would have no slot
-	// itself.
+	// leftToOthers is the number of slots that one host leaves to other hosts. The host leaves fewer slots if it would
+	// have no slot itself.
 	leftToOthers = 2
 	// preemptAfter is how long a client waits for a slot before another download, which no client reads, is cancelled. It
 	// is also the minimum time for which a download keeps its slot. Most downloads end within that time.
@@ -78,7 +78,7 @@ type claim struct {
 	background bool     // no client waited for the download before it got its slot
 	hosts      []string // the names and addresses of the host that sends the package; nil: unknown
 
-	// Only for a download that has a slot.
+	// The following fields are set only for a download that has a slot.
 	unread bool          // no client reads it, and it may be cancelled
 	bytes  int64         // received
 	age    time.Duration // since it got its slot
@@ -134,9 +134,9 @@ func next(slots int, held, queue []claim) int {
 	return -1
 }
 
-// victim returns the index of the download to cancel in favour of a waiting client, or -1 if there is none. No client may
-// read the download, it must have had its slot for at least preemptAfter, and the waiting client must be allowed to get the
-// slot. victim chooses the slowest of these downloads.
+// victim returns the index of the download to cancel in favour of a waiting client, or -1 if there is none. victim
+// chooses the slowest download that no client reads, that has had its slot for at least preemptAfter, and whose slot
+// the waiting client may get.
 func victim(slots int, held []claim, waiting claim) int {
 	slowest := -1
 	for i, c := range held {

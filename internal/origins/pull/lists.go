@@ -122,7 +122,7 @@ func (l *list) weigh() {
 	}
 }
 
-// These are upper bounds for the memory in bytes of the parts of a list, without the parts' texts.
+// These are upper bounds for the memory in bytes of the parts of a list, without the texts in these parts.
 const (
 	seenBytes     = 200 // an entry of list.seen
 	offerBytes    = 240
@@ -162,7 +162,7 @@ func (p *Puller) refreshList(ctx context.Context, a provider.Address, last *list
 	l, err := p.fetchList(spanned, a, before)
 	level := slog.LevelWarn
 	if neterr.NoSuchHost(err) {
-		level = slog.LevelInfo // expected if the hostname is only part of addresses in the registry; otherwise the client gets the error
+		level = slog.LevelInfo // this is normal for a hostname that is only a name in the registry; in other cases, the client gets the error
 	}
 	err = brief(err)
 	end(err)
@@ -237,7 +237,7 @@ func (p *Puller) firstSeen(listing *origin.Listing, before *list, now time.Time)
 	seen := map[provider.Version]time.Time{}
 	for _, v := range listing.Versions {
 		if before == nil || before.seen == nil {
-			seen[v] = time.Time{} // it was offered when the provider was first requested
+			seen[v] = time.Time{} // the origin offered the version when the provider was first requested
 		} else if since, known := before.seen[v]; known {
 			seen[v] = since
 		} else {

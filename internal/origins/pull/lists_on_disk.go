@@ -86,8 +86,8 @@ func (p *Puller) writeList(a provider.Address, l *list) error {
 	return privatefolder.Write(path, body)
 }
 
-// seenByAll returns the earliest times at which processes that share the folder have seen each version appear. seen has the
-// times of this process. It is nil if this process has no cooldown.
+// seenByAll returns the earliest times at which processes that share the folder have seen each version appear. The
+// parameter seen has the times of this process, or is nil if this process has no cooldown.
 func (p *Puller) seenByAll(a provider.Address, seen map[provider.Version]time.Time) map[provider.Version]time.Time {
 	before, err := p.readList(a)
 	if err != nil || before.seen == nil {
@@ -174,8 +174,8 @@ const (
 	maxListFolder = 256 << 20
 )
 
-// listFolder counts the bytes of the lists on disk. Lists are never removed to make room, because they hold the times when
-// versions were first seen: a flood of requests could reset the cooldown.
+// listFolder counts the bytes of the lists on disk. Lists are never removed to make room, because they hold the times
+// when versions were first seen. If lists were removed, a flood of requests could reset the cooldown.
 type listFolder struct {
 	max int64 // bytes
 
@@ -187,8 +187,8 @@ type listFolder struct {
 // errFull means that there is no room for a list in the folder of lists.
 var errFull = errors.New("there is no room for it")
 
-// count adds the sizes of the files in a folder, and limits the folder to max bytes. It ignores
-// files that it cannot read.
+// count adds up the sizes of the files in a folder, and limits the folder to max bytes. It ignores files that it cannot
+// read.
 func (f *listFolder) count(dir string, max int64) {
 	if f.max = max; dir == "" {
 		return

@@ -19,8 +19,8 @@ import (
 // Origin is the source of the providers that are pulled through.
 type Origin interface {
 	origin.Source
-	// Package returns a package, and the SHA-256 that the origin announces for it. The caller compares that with the
-	// SHA256SUMS that the trust policy has already accepted.
+	// Package returns a package, and the SHA-256 that the origin announces for it. The caller must compare this SHA-256
+	// with the SHA256SUMS that the trust policy has already accepted.
 	Package(context.Context, provider.Address, provider.Version, provider.Platform) (origin.Package, [sha256.Size]byte, error)
 }
 
@@ -33,8 +33,8 @@ type location struct {
 // locationBytes is the maximum memory in bytes of a location, including the package's URL.
 const locationBytes = 21 << 10
 
-// addLocation stores the location of a package in its release. If the cache of releases is full, the expired locations of
-// all releases are dropped first. Releases are evicted only if that does not make enough room.
+// addLocation stores the location of a package in the package's release. If the cache of releases is full, the expired
+// locations of all releases are dropped first. Releases are evicted only if that does not make enough room.
 func (p *Puller) addLocation(r *release, platform provider.Platform, at location) {
 	r.dropExpired(at.since)
 	r.addLocation(platform, at)

@@ -11,8 +11,8 @@
 //     verifies them again.
 //   - A provider or version is reported as absent only if its origin says so. A failure of
 //     an origin is an error that wraps [catalog.ErrSource].
-//   - A package is downloaded once, into a temporary file without a name. All clients and the push read that file while
-//     it is being written. A client that leaves does not cancel a download that other clients or the push read.
+//   - A package is downloaded once, into a temporary file. All clients and the push read that file while it is being
+//     written. A client that leaves does not cancel a download that other clients or the push read.
 //   - Memory and disk are bounded: see [Limits].
 package pull
 
@@ -56,8 +56,8 @@ type Options struct {
 	Origin Origin
 	// Policy returns the trust policy of a provider. If Policy is nil, the releases of every provider must be signed.
 	Policy func(provider.Address) trust.Policy
-	// UsualNames leaves out packages whose signed names do not contain their version and platform. The Puller then does
-	// not request these packages. A gateway with verify = "required" does not serve them.
+	// UsualNames makes the Puller ignore packages whose signed names do not contain their version and platform, and not
+	// request them. A gateway with verify = "required" does not serve them.
 	UsualNames bool
 	// Push stores a release in the registry. If it is nil, nothing is stored.
 	Push func(context.Context, *origin.Release) (*pusher.Result, error)
@@ -99,7 +99,7 @@ type Event struct {
 	Platform provider.Platform // only for Fetched
 	// From is the origin, such as the host of its registry, or [FromRegistry] if the registry already had the package.
 	From string
-	// Verdict and Fingerprint say why the version was accepted. They are zero if this is not known.
+	// Verdict and Fingerprint say why the version was accepted. They are zero if the reason is not known.
 	Verdict     trust.Verdict
 	Fingerprint string
 	Bytes       int64         // only for Fetched: the number of downloaded bytes
@@ -109,7 +109,7 @@ type Event struct {
 
 const (
 	// metadataTimeout is the maximum time for fetching a list, a release or a location from an origin. Clients stop
-	// waiting earlier. They get the answer from the cache with their next request.
+	// waiting before this time has passed. Their next request gets the answer from the cache.
 	metadataTimeout = 30 * time.Second
 	outageTTL       = 5 * time.Second  // how long the error of a failed metadata request is cached
 	refusalTTL      = 30 * time.Second // how long the refusal of a version is cached
@@ -157,7 +157,7 @@ type subject struct {
 
 func (s subject) String() string { return s.provider.String() + " " + s.version.String() }
 
-// New returns a Puller. The caller closes it.
+// New returns a Puller. The caller must close the Puller.
 func New(o Options) (*Puller, error) {
 	if o.Policy == nil {
 		o.Policy = func(provider.Address) trust.Policy { return trust.Policy{} }

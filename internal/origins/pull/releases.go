@@ -54,7 +54,7 @@ type release struct {
 	learned
 }
 
-// learned is what becomes known of a release's packages after the release was resolved.
+// learned holds facts about a release's packages that the Puller finds out after it has resolved the release.
 type learned struct {
 	mu        sync.Mutex // guards the following
 	sizes     map[digest.Digest]int64
@@ -263,8 +263,8 @@ func (p *Puller) ranked(platforms []provider.Platform) []provider.Platform {
 	return out
 }
 
-// withdrawn returns the error for a version that the origin lists, but does not have. If a new list lacks the version, too,
-// the error wraps [ErrNotOffered]. Otherwise it wraps [catalog.ErrSource].
+// withdrawn returns the error for a version that the origin lists, but does not have. If a new list no longer has the
+// version, the error wraps [ErrNotOffered]. Otherwise it wraps [catalog.ErrSource].
 func (p *Puller) withdrawn(ctx context.Context, s subject, err error) error {
 	l, lerr := p.askAgain(ctx, s.provider)
 	if lerr != nil {
@@ -372,7 +372,7 @@ func (r *release) addOther(pkg origin.Package, announced [sha256.Size]byte) (war
 
 const (
 	// maxOthers is the maximum number of requests for packages with other names. otherRequests is the maximum number of
-	// them at a time.
+	// such requests at a time.
 	maxOthers     = 32
 	otherRequests = 4
 )

@@ -78,8 +78,8 @@ func (p *Puller) orStored(ctx context.Context, about subject, stored *artifact.V
 	return stored, nil
 }
 
-// covers reports whether the stored version has all platforms that the origin offers. It is false if the offer lists
-// none.
+// covers reports whether the stored version has all platforms that the origin offers. It is false if the offer lists no
+// platforms.
 func covers(stored *artifact.Version, o catalog.Offer) bool {
 	return len(o.Platforms) > 0 && !slices.ContainsFunc(o.Platforms, func(platform provider.Platform) bool {
 		return !slices.ContainsFunc(stored.Packages, func(p artifact.Package) bool { return p.Platform == platform })

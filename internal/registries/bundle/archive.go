@@ -141,7 +141,7 @@ func sparse(header *tar.Header) bool {
 	return false
 }
 
-// createArchive creates a temporary file in the archive's folder. finish renames it to the archive's name.
+// createArchive creates a temporary file in the archive's folder. finish gives this file the archive's name.
 func createArchive(_ context.Context, name string) (storage, error) {
 	if err := checkNew(name); err != nil {
 		return nil, err
@@ -167,14 +167,14 @@ func previewArchive(_ context.Context, name string) (storage, error) {
 	return empty{}, checkNew(name)
 }
 
-// close closes the archive. If the archive was created but not finished, close removes it.
+// close closes the archive. It removes an archive that was created but not finished.
 func (a *archive) close() error {
 	err := a.file.Close()
 	if a.name != "" {
 		os.Remove(a.file.Name())
 	}
 	if errors.Is(err, os.ErrClosed) {
-		return nil // it is finished
+		return nil // the archive is finished
 	}
 	return err
 }
@@ -238,7 +238,7 @@ func (a *archive) finish() error {
 		err = rename(a.file.Name(), checksum, a.name)
 	}
 	if err == nil {
-		a.name = "" // tells close not to remove the archive
+		a.name = "" // so that close does not remove the archive
 	}
 	return err
 }
@@ -250,7 +250,7 @@ const checksumSuffix = ".sha256"
 // maxChecksumBytes is the maximum size of a checksum file in bytes. It allows the longest file name.
 const maxChecksumBytes = 16 << 10
 
-// checkSum compares an archive with its checksum file. It does nothing if there is no such file.
+// checkSum compares an archive with the archive's checksum file. It does nothing if there is no checksum file.
 func checkSum(ctx context.Context, name string, archive io.Reader) error {
 	want, err := readChecksum(name + checksumSuffix)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -270,8 +270,8 @@ func checkSum(ctx context.Context, name string, archive io.Reader) error {
 	return nil
 }
 
-// readChecksum returns the SHA-256 in a checksum file, in lower case. The name of the archive in the file can differ,
-// because archives are renamed.
+// readChecksum returns the SHA-256 in a checksum file, in lower case. The checksum file may contain another name for
+// the archive, because users rename archives.
 func readChecksum(name string) (string, error) {
 	file, _, err := files.Open(name)
 	if err != nil {
@@ -319,7 +319,7 @@ func createTemp(archive string) (*os.File, error) {
 	return os.CreateTemp(filepath.Dir(archive), "."+strings.ReplaceAll(filepath.Base(archive), "*", "_")+".*")
 }
 
-// rename gives a finished archive and its checksum file their names, the checksum file last. It first removes the checksum
+// rename gives a finished archive its name, and then gives the checksum file its name. It first removes the checksum
 // file of an earlier archive, so that no archive is ever next to the checksum of another archive.
 func rename(archive, checksum, name string) error {
 	err := os.Remove(name + checksumSuffix)

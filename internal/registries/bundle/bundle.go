@@ -10,13 +10,14 @@
 // attaches something to a manifest ([ociaddr.ReferrersTag], [ociaddr.CosignTags]). The list has the artifact type
 // [TypeBundle]. It contains every version, and the digest and size of every blob, so that a lost blob is noticed.
 //
-// A bundle can omit packages ([Bundle.Omit]). The list then contains their digests and sizes, so that copying the bundle can
-// find them at the destination. An archive has a checksum file next to it, FILE.sha256, as sha256sum writes it.
+// A bundle can omit packages ([Bundle.Omit]). The list contains the digests and sizes of the omitted packages, so that
+// a copy of the bundle's versions can find these packages at the destination. An archive has a checksum file next to
+// it, FILE.sha256, as sha256sum writes it.
 //
 // Invariants: Opening a bundle fails unless the bundle is complete, and the archive matches its checksum file, if there is
 // one. Opening does not hash blobs, so readers must check the digest of every blob. index.json is written last, in one step.
 // Therefore an interrupted write leaves a bundle in a folder as it was, and leaves no archive. An archive is read in place
-// and never unpacked. Only regular files are read, and no file outside the folder.
+// and never unpacked. Only regular files are read, and never a file outside the bundle's folder.
 package bundle
 
 import (
@@ -59,7 +60,8 @@ var (
 	ErrNotBundle = errors.New("not a bundle")
 	// ErrIncomplete means that the bundle does not match its list: a blob or version is missing or changed.
 	ErrIncomplete = errors.New("incomplete bundle")
-	// ErrOmitted means that the bundle does not contain a blob on purpose. It is never errdef.ErrNotFound.
+	// ErrOmitted means that a blob was left out of the bundle on purpose. An error never matches both ErrOmitted and
+	// errdef.ErrNotFound.
 	ErrOmitted = errors.New("left out of the bundle")
 	// ErrExists means that an archive cannot be created because its file already exists.
 	ErrExists = errors.New("the file already exists")
@@ -88,8 +90,8 @@ type Bundle struct {
 	omitted   omitted
 }
 
-// Open opens a complete bundle. name is a tar file if archive is set, and a folder otherwise. Errors can wrap
-// [ErrNotBundle] or [ErrIncomplete].
+// Open opens a complete bundle. name is the path of a tar file if archive is set, and of a folder otherwise. Errors can
+// wrap [ErrNotBundle] or [ErrIncomplete].
 func Open(ctx context.Context, name string, archive bool) (*Bundle, error) {
 	open := openFolder
 	if archive {
@@ -108,7 +110,7 @@ func Create(ctx context.Context, name string, archive bool) (*Bundle, error) {
 	return openBundle(ctx, name, create, true)
 }
 
-// Preview opens the bundle that [Create] would open, or an empty bundle. It cannot be written to.
+// Preview opens the bundle that [Create] would open, or an empty bundle. The result cannot be written to.
 func Preview(ctx context.Context, name string, archive bool) (*Bundle, error) {
 	preview := previewFolder
 	if archive {
@@ -230,7 +232,8 @@ func (b *Bundle) add(entry ocispec.Descriptor) error {
 	return nil
 }
 
-// isKept reports whether a bundle stores a tag. It stores no tags that pushes to one registry use to coordinate.
+// isKept reports whether a bundle stores a tag. A bundle stores none of the tags by which concurrent pushes to a
+// registry coordinate.
 func isKept(tag string) bool {
 	_, isVersion := ociaddr.Tag(tag).Version()
 	_, isAttached := ociaddr.Tag(tag).Subject()
@@ -254,8 +257,8 @@ func parseName(name string) (n entryName, err error) {
 	return n, err
 }
 
-// fits reports whether a manifest of the given media type is valid under the tag. A version of a provider and a list of
-// referrers are indexes, and a version of a module is an image manifest.
+// fits reports whether a manifest of the given media type is valid under the tag. A version of a provider is an index,
+// as is a list of referrers. A version of a module is an image manifest.
 func (n entryName) fits(mediaType string) bool {
 	switch attachedTo, isAttached := n.tag.Subject(); {
 	case !isAttached:

@@ -29,7 +29,8 @@ func openFolder(_ context.Context, dir string) (storage, error) {
 	return &folder{root}, nil
 }
 
-// createFolder creates the folder if it does not exist. It refuses a folder that has other content than a bundle.
+// createFolder creates the folder if it does not exist. It refuses a folder with content that does not belong to a
+// bundle.
 func createFolder(_ context.Context, dir string) (storage, error) {
 	root, err := files.MakeRoot(dir)
 	if err != nil {
@@ -47,7 +48,7 @@ func createFolder(_ context.Context, dir string) (storage, error) {
 	return &folder{root}, nil
 }
 
-// checkFolder refuses a folder that has no file oci-layout and contains anything but blobs.
+// checkFolder refuses a folder that has no file oci-layout, unless the folder contains only blobs.
 func checkFolder(root *os.Root, dir string) error {
 	entries, err := fs.ReadDir(root.FS(), ".")
 	if err != nil || len(entries) == 0 {

@@ -32,7 +32,7 @@ type list struct {
 	Versions map[string]digest.Digest `json:"versions"`
 	// Contents maps the digest of every blob to its size in bytes.
 	Contents map[digest.Digest]int64 `json:"contents"`
-	// Omitted maps the digests of the blobs that are left out, although a version needs them, to their sizes in bytes.
+	// Omitted has the blobs that a version needs, but that are left out. It maps their digests to their sizes in bytes.
 	Omitted map[digest.Digest]int64 `json:"omitted,omitempty"`
 }
 
@@ -143,8 +143,8 @@ func (b *Bundle) kept() map[string]ocispec.Descriptor {
 // maxNesting is the maximum depth of nested manifests. A version needs a depth of two, and a list of referrers at most four.
 const maxNesting = 4
 
-// list returns the list of the given tags and of every blob that a tag refers to, directly or through manifests. It fails if
-// one of the blobs neither exists nor is omitted.
+// list returns the list of the given tags and of every blob that a tag refers to, directly or through manifests. It
+// fails if one of the blobs is missing and not omitted.
 func (b *Bundle) list(ctx context.Context, tags map[string]ocispec.Descriptor) (list, error) {
 	out := list{Versions: map[string]digest.Digest{}, Contents: map[digest.Digest]int64{}, Omitted: map[digest.Digest]int64{}}
 	var walk func(desc ocispec.Descriptor, depth int) error

@@ -18,8 +18,8 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
-// refer adds a manifest to the list of its subject's referrers, if it has a subject. It fails if the list would then be
-// larger than a manifest is allowed to be.
+// refer adds a manifest to the list of its subject's referrers. It does nothing for a manifest without a subject. It
+// fails if the list would become larger than a manifest is allowed to be.
 func (r *Repository) refer(ctx context.Context, desc ocispec.Descriptor, data []byte) error {
 	var m struct {
 		ArtifactType string              `json:"artifactType"`

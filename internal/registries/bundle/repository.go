@@ -23,8 +23,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/base/subject"
 )
 
-// Repository is the part of a bundle that belongs to one provider or module. A push can use it in place of a
-// registry's repository.
+// Repository is the part of a bundle that belongs to one provider or module. A push can use this Repository in place of
+// a registry's repository.
 type Repository struct {
 	bundle *Bundle
 	path   string // the address of the provider or module
@@ -102,7 +102,7 @@ func (r *Repository) Resolve(_ context.Context, reference string) (ocispec.Descr
 	return desc, nil
 }
 
-// Exists reports whether the bundle contains a blob.
+// Exists reports whether the bundle contains a blob of the given digest and size.
 func (r *Repository) Exists(_ context.Context, target ocispec.Descriptor) (bool, error) {
 	return r.bundle.exists(target)
 }
@@ -159,7 +159,8 @@ func (r *Repository) Blobs() registry.BlobStore { return blobs{r} }
 
 type blobs struct{ *Repository }
 
-// Resolve returns the size of a blob, also of an omitted one, or errdef.ErrNotFound.
+// Resolve returns the size of a blob, even if the blob is omitted. The error wraps errdef.ErrNotFound if the bundle has
+// no such blob.
 func (b blobs) Resolve(_ context.Context, reference string) (ocispec.Descriptor, error) {
 	desc := ocispec.Descriptor{Digest: digest.Digest(reference)}
 	if err := checkDigest(desc.Digest); err != nil {
@@ -207,8 +208,8 @@ func (o *omitted) size(d digest.Digest) (n int64, ok bool) {
 	return n, ok
 }
 
-// Omit allows the bundle to be saved without a blob that its versions need. It has no effect on a blob that the bundle has,
-// and on manifests.
+// Omit allows the bundle to be saved without a blob that its versions need. It has no effect on manifests, nor on a
+// blob that the bundle has.
 func (b *Bundle) Omit(desc ocispec.Descriptor) {
 	b.omitted.mu.Lock()
 	defer b.omitted.mu.Unlock()

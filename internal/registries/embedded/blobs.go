@@ -144,8 +144,8 @@ func (o *openBlob) response(req *http.Request) (*http.Response, error) {
 	return out, nil
 }
 
-// blobBody is the body of a response with a blob. As for a body from a network, a read fails once the context of the request
-// has ended, and the end of the file before the announced end is an error.
+// blobBody is the body of a response with a blob. It behaves like a body from a network: a read fails once the context
+// of the request has ended, and a file that is shorter than announced is an error.
 type blobBody struct {
 	ctx  context.Context
 	file *os.File
@@ -201,7 +201,7 @@ func (r *Registry) wholeTags(next http.Handler) http.Handler {
 	})
 }
 
-// namesNothing reports whether a tag certainly has no link to a manifest.
+// namesNothing reports whether it is certain that a tag has no link to a manifest.
 func (r *Registry) namesNothing(repository, tag string) bool {
 	_, err := os.Lstat(filepath.Join(storage(r.dir), "repositories", filepath.FromSlash(repository), "_manifests", "tags", tag, "current", "link"))
 	return errors.Is(err, fs.ErrNotExist)

@@ -3,8 +3,8 @@
 //
 // The registry listens on no port. Clients in this process read blobs from their files, and send all other requests over
 // pipes. Several processes may open the same folder, and each process immediately sees the content that another process
-// pushes. A process that writes holds [Registry.Lock], so that [Registry.GC] in another process deletes nothing that the
-// writer relies on. A gateway passes the requests of its clients to [Registry.ReadOnly].
+// pushes. A process that writes must hold [Registry.Lock], so that [Registry.GC] in another process deletes nothing
+// that the writer relies on. A gateway passes the requests of its clients to [Registry.ReadOnly].
 package embedded
 
 import (
@@ -102,7 +102,7 @@ func open(dir string, folders privatefolder.Checker, log *slog.Logger) (*Registr
 	redirectLogs(log)
 	ctx, stop := context.WithCancel(context.Background())
 	r := &Registry{dir: dir, stop: stop, log: log, uses: make(chan use, maxWaitingUses), usesEnded: make(chan struct{}), beforeFile: func(string, string) {}}
-	r.used, _ = lru.New[any, time.Time](maxUses) // it fails only for a size below 1
+	r.used, _ = lru.New[any, time.Time](maxUses) // lru.New fails only for a size below 1
 	go r.recordUses(ctx)
 	files := &blobs{root: storage(dir), next: r.wholeTags(handlers.NewApp(ctx, config(dir))), closed: ctx}
 	r.app = newReferrers(dir, files, maxSubjects)
@@ -124,8 +124,8 @@ func content(dir string) string { return filepath.Join(dir, "registry") }
 // storage returns the folder of distribution's storage format in a data folder.
 func storage(dir string) string { return filepath.Join(content(dir), "docker", "registry", "v2") }
 
-// ModuleHosts returns the hosts of the modules in a data folder. ocibridge names the folders of modules after
-// their hosts. It opens no registry. Without a data folder ("") there are none.
+// ModuleHosts returns the hosts of the modules in a data folder. ocibridge names the folders of modules after the
+// hosts, so ModuleHosts need not open the registry. Without a data folder ("") there are none.
 func ModuleHosts(dir string) (names []string, err error) {
 	if dir == "" {
 		return nil, nil
@@ -150,7 +150,7 @@ func config(dir string) *configuration.Configuration {
 		},
 	}
 	c.Catalog.MaxEntries = maxCatalogEntries
-	c.HTTP.Secret = rand.Text() // it signs the state of uploads, whose requests all come from this process
+	c.HTTP.Secret = rand.Text() // the secret signs the state of uploads, and all requests of an upload come from this process
 	return c
 }
 
@@ -164,7 +164,7 @@ func (r *Registry) Close() error {
 }
 
 // marker is the name of a file in every data folder, which shows that the folder is still there. Without the marker, the
-// registry would return 404 for all content if the folder's disk is no longer mounted.
+// registry would return 404 for all content when the folder's disk is no longer mounted.
 const marker = "ocibridge-registry"
 
 // mark creates the marker in a data folder. It follows no link in the marker's place.
@@ -215,7 +215,8 @@ func (r *Registry) Repository(name string) (*remote.Repository, error) {
 	return repo, nil
 }
 
-// Explain adds a hint to err if err is a response of the registry with status 500, which is due to the data folder.
+// Explain adds a hint to err if err is a response of the registry with status 500. The cause of such a response is in
+// the data folder.
 func (r *Registry) Explain(err error) error {
 	answer, ok := errors.AsType[*errcode.ErrorResponse](err)
 	if !ok || answer.StatusCode != http.StatusInternalServerError {
@@ -238,7 +239,7 @@ func (r *Registry) Catalog() (*remote.Registry, error) {
 	return registry, nil
 }
 
-// Handler returns a handler that accepts all requests, also those that write. It is for tests.
+// Handler returns a handler for tests. It accepts all requests, also those that write.
 func (r *Registry) Handler() http.Handler { return r.app }
 
 // ReadOnly returns a handler for /v2/ that accepts GET and HEAD, and refuses other methods with status 405.
@@ -308,8 +309,8 @@ func (l *pipeListener) Addr() net.Addr { return &net.UnixAddr{Name: string(Host)
 
 var redirectOnce sync.Once
 
-// redirectLogs sends distribution's log messages to log instead of standard error. Distribution writes to the global logger
-// of logrus. It logs each request, and logs an error for each 404.
+// redirectLogs sends distribution's log messages to log instead of standard error. Distribution writes to the global
+// logger of logrus. It logs each request, and logs each 404 as an error.
 func redirectLogs(log *slog.Logger) {
 	redirectOnce.Do(func() {
 		logrus.SetOutput(io.Discard)

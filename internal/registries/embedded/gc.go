@@ -32,16 +32,17 @@ type GCOptions struct {
 
 // GC first removes the versions that the retention selects. A failure to remove a version does not stop GC. Then GC deletes
 // the content that no tag reaches, through indexes, manifests, and referrers. It also deletes interrupted uploads and the
-// folders of repositories without tags. Readers can continue, also in other processes. GC waits a limited time for writers,
-// and writers that begin in the meantime wait for GC.
+// folders of repositories without tags. Readers can continue, also in other processes. GC waits a limited time for
+// running writers. Writers that begin during that time or later wait for GC.
 //
 // If a tag reaches a manifest that is missing or damaged, or a file cannot be read, GC deletes nothing. A crash of GC leaves
-// no tagged content damaged, and the next GC deletes the rest. freed is what GC has deleted, even if it then fails.
+// no tagged content damaged, and the next GC deletes the rest. freed is the content that GC has deleted. GC also
+// returns it with an error.
 func (r *Registry) GC(ctx context.Context, o GCOptions) (freed Garbage, err error) {
 	freed.Repositories = []string{}
 	err = r.withStorage(func(f *storageFolder, m *contentMarker) error {
 		// The first search needs no lock. It reads the manifests, so that the second search, under the lock, reads only new
-		// ones. Its error is ignored: if a writer was the reason, the second search succeeds.
+		// ones. The error of the first search is ignored: if a writer was the reason, the second search succeeds.
 		_, _ = f.findGarbage(ctx, m)
 		f.before("lock", lockFolder)
 		unlock, err := r.lockAlone(ctx, cmp.Or(o.Wait, DefaultGCWait))
@@ -265,8 +266,8 @@ func blobPath(d digest.Digest) string {
 	return "blobs/" + string(d.Algorithm()) + "/" + d.Encoded()[:2] + "/" + d.Encoded() + "/data"
 }
 
-// decodeReferences returns the digests in a manifest, an index, or another document with their fields. It does not depend on
-// the media type, so that it also knows documents of other tools.
+// decodeReferences returns the digests in a manifest, an index, or another document with the same fields. It ignores
+// the media type, so that it also understands documents of other tools.
 func decodeReferences(d digest.Digest, data []byte) (out gcManifest, err error) {
 	type descriptor struct {
 		Digest digest.Digest `json:"digest"`

@@ -49,7 +49,7 @@ func (f *storageFolder) read(name string, limit int64) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(file, limit+1))
 }
 
-// remove removes a file or an empty folder. It succeeds if there is none.
+// remove removes a file or an empty folder. It succeeds if the file or folder does not exist.
 func (f *storageFolder) remove(name string) error {
 	f.before("remove", name)
 	if err := f.root.Remove(name); !errors.Is(err, fs.ErrNotExist) {
@@ -220,7 +220,7 @@ func add[K1, K2 comparable, V any](m map[K1]map[K2]V, first K1, second K2, value
 	m[first][second] = value
 }
 
-// hasRepository reports whether there is a folder of a repository.
+// hasRepository reports whether the scan found the folder of a repository.
 func (s *storageScan) hasRepository() bool {
 	return slices.ContainsFunc(s.dirs, func(dir string) bool { return strings.HasPrefix(dir, "repositories/") })
 }

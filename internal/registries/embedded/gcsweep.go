@@ -28,7 +28,7 @@ type sweepPlan struct {
 	links     []storedFile // other links
 	blobs     []storedFile
 	files     []storedFile // of interrupted uploads and writes
-	dirs      []string     // folders that are empty then; each folder follows the folders in it
+	dirs      []string     // folders that are empty after the removals above; each folder follows the folders in it
 
 	garbage Garbage
 }

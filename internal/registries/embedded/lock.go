@@ -21,7 +21,8 @@ import (
 
 // The lock of a data folder consists of files in lockFolder. Each writer creates a file that says what the writer does, and
 // keeps this file locked while it writes. In addition, each writer locks the gate for a moment when it begins. A garbage
-// collection locks the gate until it has ended. While it waits for the writers that have begun, no other can therefore begin.
+// collection locks the gate until it has ended. Therefore, no other writer can begin while the garbage collection waits
+// for the writers that have begun.
 const (
 	lockFolder   = "locks"
 	gateName     = "gate"
@@ -36,9 +37,9 @@ const (
 var ErrBusy = errors.New("the data folder is in use")
 
 // Lock locks the data folder for a writer. Several writers may hold the lock concurrently, also in other processes. No
-// writer holds it while [Registry.GC] deletes content without a tag. A writer therefore locks before it first checks which
-// content the registry has, and unlocks after it has written its tag. doing says what the writer does, such as "push of
-// registry.acme.example/acme/widget 1.0.0".
+// writer holds it while [Registry.GC] deletes content without a tag. Therefore, a writer must lock before it first
+// checks which content the registry has, and must unlock after it has written its tag. doing says what the writer does,
+// such as "push of registry.acme.example/acme/widget 1.0.0".
 //
 // Lock waits until a running garbage collection has ended, or until ctx ends. The caller must call unlock.
 func (r *Registry) Lock(ctx context.Context, doing string) (unlock func(), err error) {
@@ -99,7 +100,7 @@ func (r *Registry) lockAlone(ctx context.Context, wait time.Duration) (unlock fu
 	}
 }
 
-// enter creates and locks the file of a writer. The caller holds the gate.
+// enter creates and locks the file of a writer. The caller must hold the gate.
 func (r *Registry) enter(doing string) (leave func(), err error) {
 	name := r.lockFile(writerPrefix + rand.Text())
 	f, err := files.CreateNew(name)

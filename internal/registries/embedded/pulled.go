@@ -25,8 +25,8 @@ import (
 // its tag names one of these indexes. The time of the file is when a client last used the version. Other writers replace
 // the mark with keptLine.
 //
-// A version without a mark is kept. So is a version whose mark another writer has replaced, even if pull-through marks the
-// version at the same time.
+// A version without a mark is kept. A version whose mark another writer has replaced is kept, too, even if pull-through
+// marks the version at the same time.
 const (
 	pulledFolder = "pulled"
 	keptLine     = "kept"
@@ -66,8 +66,8 @@ func (r *Registry) MarkPulled(repository string, tag ociaddr.Tag, before, after 
 	return writeMark(root, name, os.O_APPEND, after)
 }
 
-// MarkKept records that a version is not to be removed by [Retention], because push, sync or copy stores it or has found it
-// in place.
+// MarkKept records that [Retention] must not remove a version, because push, sync or copy stores the version, or has
+// found that it is already stored.
 func (r *Registry) MarkKept(repository string, tag ociaddr.Tag) error {
 	root, err := r.marks()
 	if err != nil {
@@ -94,7 +94,7 @@ func (r *Registry) marks() (*os.Root, error) {
 
 func markName(repository string, tag ociaddr.Tag) string { return path.Join(repository, string(tag)) }
 
-// writeMark writes a digest to a mark. flags say how to open it.
+// writeMark writes a digest to a mark. The flags say how to open the mark's file.
 func writeMark(root *os.Root, name string, flags int, d digest.Digest) error {
 	f, err := root.OpenFile(name, os.O_WRONLY|flags, 0o600)
 	if errors.Is(err, fs.ErrNotExist) && flags&os.O_CREATE == 0 {
@@ -142,9 +142,9 @@ func readMark(root *os.Root, name string) (pulledMark, error) {
 	return m, nil
 }
 
-// listMarks returns all marks, those used longest ago first. If tidy is set, listMarks removes the marks of tags for
-// which exists returns false. It also removes the files that a crashed writer has left. The caller must then have
-// locked out all writers.
+// listMarks returns all marks. Marks of the least recently used versions come first. If tidy is set, listMarks removes
+// the marks of tags for which exists returns false. It also removes the files that a crashed writer has left. The
+// caller must then have locked out all writers.
 func listMarks(root *os.Root, tidy bool, exists func(repository string, tag ociaddr.Tag) bool) (out []pulledMark, err error) {
 	var dirs []string
 	err = fs.WalkDir(root.FS(), ".", func(name string, e fs.DirEntry, err error) error {
@@ -198,8 +198,8 @@ type use struct {
 	version func() (repository string, tag ociaddr.Tag, err error)
 }
 
-// Used records that a client uses a version, for [Retention]. It returns at once. At most once a day for each key, it calls
-// version in the background, and sets the time of the version's mark, if there is one.
+// Used records that a client uses a version, for [Retention]. It returns at once. At most once a day for each key, it
+// calls the function version in the background, and sets the time of the version's mark, if there is one.
 func (r *Registry) Used(key any, version func() (repository string, tag ociaddr.Tag, err error)) {
 	if last, ok := r.used.Get(key); ok && time.Since(last) < useInterval {
 		return
@@ -211,7 +211,7 @@ func (r *Registry) Used(key any, version func() (repository string, tag ociaddr.
 	}
 }
 
-// recordUses records uses until ctx ends, and then those that wait.
+// recordUses records uses until ctx ends. It then records the uses that still wait.
 func (r *Registry) recordUses(ctx context.Context) {
 	defer close(r.usesEnded)
 	for {

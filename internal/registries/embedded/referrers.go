@@ -208,7 +208,8 @@ func (r *referrers) withSubject(ctx context.Context, name string, subject digest
 }
 
 // subjectOf returns the subject of the manifest whose digest has the given hexadecimal form, or "", and caches it. It does
-// not cache the result for a manifest that was deleted, is damaged, or has no link yet: a push may add or repair it.
+// not cache the result for a manifest that was deleted, is damaged, or has no link yet, because a push may add or
+// repair the manifest.
 func (r *referrers) subjectOf(ctx context.Context, name, encoded string) (digest.Digest, error) {
 	var key [sha256.Size]byte
 	if len(encoded) != hex.EncodedLen(len(key)) {

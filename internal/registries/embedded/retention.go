@@ -39,7 +39,7 @@ type Expired struct {
 	Tag        ociaddr.Tag
 	LastUsed   time.Time
 	Reason     Reason
-	Bytes      int64 // how much the removal frees, after the removals that precede it
+	Bytes      int64 // the number of bytes that the removal frees after the removals before it
 
 	digest digest.Digest
 }
@@ -48,7 +48,7 @@ type Expired struct {
 type heldVersion struct {
 	mark  pulledMark
 	index digest.Digest
-	blobs map[digest.Digest]bool // what only versions of pull-through need
+	blobs map[digest.Digest]bool // the blobs that only versions of pull-through need
 }
 
 // expired selects the versions to remove. The versions are in the order of their last use, oldest first.
@@ -83,8 +83,8 @@ func (o Retention) expired(now time.Time, versions []heldVersion, sizes map[dige
 	return out
 }
 
-// findExpired returns what a retention selects. If tidy is set, the caller has locked out all writers, and findExpired also
-// removes marks without a version.
+// findExpired returns what a retention selects. If tidy is set, findExpired also removes marks without a version, and
+// the caller must have locked out all writers.
 func (r *Registry) findExpired(ctx context.Context, f *storageFolder, m *contentMarker, o Retention, now time.Time, tidy bool) ([]Expired, error) {
 	root, err := r.marks()
 	if err != nil {

@@ -98,11 +98,12 @@ type Inventory[A Address] struct {
 	Registry   Registry
 	Configured []A // the providers of provider blocks; no catalog needs to list them
 	Jobs       int // the maximum number of concurrent requests; at least 1
-	// Denies reports whether the gateway's configuration denies a version, and why. Nil: it denies nothing.
+	// Denies reports whether the gateway's configuration denies a version, and why. If Denies is nil, the configuration
+	// denies nothing.
 	Denies func(subject.Address, provider.Version) (reason string, denied bool)
 }
 
-// denial returns the description of a denied version, and nil for another one.
+// denial returns the description of a denied version, or nil if the version is not denied.
 func (i *Inventory[A]) denial(a A, v provider.Version) *Denial {
 	if i.Denies != nil {
 		if reason, denied := i.Denies(a, v); denied {

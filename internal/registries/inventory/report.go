@@ -62,7 +62,7 @@ type VersionReport struct {
 	Size      int64               `json:"size,omitempty"`      // the total size of the packages in bytes, which only List sets, or the size of the zip
 	H1        provider.Hash       `json:"h1,omitzero"`         // of a module, as the manifest gives it
 	Revision  string              `json:"revision,omitempty"`  // of a module
-	// Signature is as recorded if List set it, and verified if Verify set it.
+	// Signature is the recorded one in a report of List, and the verified one in a report of Verify.
 	Signature *Signature `json:"signature,omitempty"`
 	// Pinned points to true if a trust block pins the signing key. List leaves it nil.
 	Pinned *bool `json:"pinned,omitempty"`
@@ -149,7 +149,7 @@ type Signature struct {
 	Fingerprint string        `json:"fingerprint,omitempty"`
 }
 
-// Text describes the signature in words, with only the last 16 digits of the fingerprint if short is set.
+// Text describes the signature in words. If short is set, the text has only the last 16 digits of the fingerprint.
 func (s Signature) Text(short bool) string {
 	by := s.Fingerprint
 	if short && len(by) > 16 {

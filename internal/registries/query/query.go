@@ -111,8 +111,8 @@ func (f Form[A]) Parse(s string, versions bool) (q Query[A], err error) {
 	return f.ParseOne(s)
 }
 
-// kinds has the parsers for each kind. The key is the number of parts of an address or pattern. It alone decides the
-// kind, so a pattern for providers never selects modules.
+// kinds has the parsers for each kind. The key is the number of parts of an address or pattern. This number alone
+// decides the kind, so a pattern for providers never selects modules.
 var kinds = map[int]struct {
 	query   func(string) (Query[subject.Address], error)
 	pattern func(string) (subject.Pattern, error)

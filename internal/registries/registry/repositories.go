@@ -99,8 +99,8 @@ func (r *Repositories) Close() error {
 }
 
 // Repository returns the address of the repository of a provider or a module, and a client for this
-// repository. If no template assigns a repository to it, Repository returns the zero address and an
-// error.
+// repository. If no template assigns a repository to the address, Repository returns the zero address and
+// an error.
 func (r *Repositories) Repository(ctx context.Context, a subject.Address) (ociaddr.Repository, *remote.Repository, error) {
 	return r.open(ctx, a, r.Client.Repository)
 }
@@ -132,8 +132,8 @@ func (r *Repositories) Lock() func(ctx context.Context, doing string) (unlock fu
 	return r.Embedded.Lock
 }
 
-// Keep returns the function that records that a version was stored by something other than
-// pull-through, see Mark of [repo.Destination]. It returns nil if templates name other registries.
+// Keep returns the function that records that a push, sync or copy, and not pull-through, has stored a
+// version, see Mark of [repo.Destination]. It returns nil if templates name other registries.
 func (r *Repositories) Keep(repo ociaddr.Repository) func(tag ociaddr.Tag, before, after digest.Digest) error {
 	if r.Embedded == nil {
 		return nil
@@ -165,8 +165,8 @@ func (r *Repositories) Explain(err error, repo ociaddr.Repository) error {
 }
 
 // ExplainFor is like [Repositories.Explain], for the repository of a provider or a module. It returns
-// err unchanged if there is no repository. If err may mean that nothing has been pushed yet, it
-// adds the command that pushes it to the hint.
+// err unchanged if there is no repository. If err may mean that nothing has been pushed yet, ExplainFor
+// adds to the hint the command that pushes the provider or module.
 func (r *Repositories) ExplainFor(a subject.Address, err error) error {
 	repo, rerr := r.Templates.Repository(a)
 	if rerr != nil {
@@ -190,10 +190,9 @@ func (r *Repositories) Registries() (out []ociaddr.Registry) {
 	return out
 }
 
-// Reachable sends a request to each of [Repositories.Registries]. It returns the number
-// of registries that responded and the number of all registries. err contains the errors
-// of the registries that did not respond. For the embedded registry, Reachable checks the
-// data folder.
+// Reachable sends a request to each of [Repositories.Registries]. It returns the number of
+// registries that responded, and the total number. err contains the errors of the registries
+// that did not respond. For the embedded registry, Reachable checks the data folder.
 func (r *Repositories) Reachable(ctx context.Context) (reachable, asked int, err error) {
 	if r.Embedded != nil {
 		if _, err := r.Embedded.Catalog(); err != nil {

@@ -1,10 +1,9 @@
 // Package upload uploads a blob to a repository in one request or in chunks. It can also
 // mount the blob from another repository of the same registry.
 //
-// oras-go's Push can only upload in one request, and cannot cancel an upload. In this
-// package, an upload is a [Session] that can be cancelled. A caller can therefore send the
-// bytes of a blob while it is still verifying them. No registry stores a blob before it has
-// the last byte.
+// oras-go's Push can only upload in one request, and cannot cancel an upload. This package represents an upload as a
+// [Session], which can be cancelled. A caller can therefore send the bytes of a blob while it is still verifying them.
+// No registry stores a blob before it has the last byte.
 //
 // Invariants: A request with a body is never retried, because only the caller can read the
 // bytes again. All requests of a session go to the registry's own host with the same scheme.
@@ -44,8 +43,8 @@ type Session struct {
 }
 
 // Begin starts the upload of a blob. If from is not "", Begin asks the registry to mount
-// the blob from its repository with that name. The user's login must be valid for both
-// repositories. If the registry mounts the blob, mounted is true and the session is nil.
+// the blob from the registry's repository of that name. The user's login must be valid for both repositories. If the
+// registry mounts the blob, mounted is true and the session is nil.
 func Begin(ctx context.Context, repo *remote.Repository, blob ocispec.Descriptor, from string) (s *Session, mounted bool, err error) {
 	ctx = auth.AppendRepositoryScope(ctx, repo.Reference, auth.ActionPull, auth.ActionPush)
 	at := &url.URL{Scheme: "https", Host: repo.Reference.Host(), Path: "/v2/" + repo.Reference.Repository + "/blobs/uploads/"}
@@ -104,9 +103,10 @@ func (s *Session) moved(resp *http.Response) error {
 	return nil
 }
 
-// Send sends the blob in one request if chunk is 0. Otherwise it sends chunks of at least chunk bytes, or of more
-// if the registry requires it, and then one request without a body. If Send returns nil, the registry has the
-// blob. Send reads as many bytes from body as the blob has. After an error, body may still be read until ctx ends.
+// Send sends the blob in one request if chunk is 0. Otherwise it sends chunks of at least chunk bytes, or of more bytes
+// if the registry requires larger chunks. After the chunks, it sends a request without a body. If Send returns nil, the
+// registry has the blob. Send reads as many bytes from body as the blob has. After an error, body may still be read
+// until ctx ends.
 func (s *Session) Send(ctx context.Context, body io.Reader, chunk int64) error {
 	if chunk > 0 {
 		chunk = max(chunk, s.minChunk)
@@ -166,7 +166,7 @@ func (s *Session) do(ctx context.Context, method string, at *url.URL, body io.Re
 	return s.moved(resp)
 }
 
-// Cancel cancels the upload. Otherwise the registry removes it after some time.
+// Cancel cancels the upload. After some time, registries also remove unfinished uploads that were not cancelled.
 func (s *Session) Cancel(ctx context.Context) error {
 	return s.do(ctx, http.MethodDelete, s.location, nil, 0, "", http.StatusNoContent)
 }
