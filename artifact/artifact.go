@@ -80,7 +80,8 @@ type Package struct {
 	Filename string
 	Digest   digest.Digest // of the zip, always sha256
 	Size     int64         // of the zip, in bytes, or [UnknownSize]
-	// H1 is zero if it is unknown. The H1 of a module is only what the pusher of the module claimed.
+	// H1 is zero if it is unknown. The H1 of a module is not verified: it is the hash that the pusher of the
+	// module claimed.
 	H1 provider.Hash
 	// Manifest describes the platform's image manifest.
 	Manifest ocispec.Descriptor
@@ -110,7 +111,7 @@ func (p Package) Layer() ocispec.Descriptor {
 	return ocispec.Descriptor{MediaType: mediaTypeZip, Digest: p.Digest, Size: p.Size}
 }
 
-// MissingPackage is a platform in an index whose manifest is not in the registry.
+// MissingPackage is a platform that an index lists, but whose manifest is not in the registry.
 type MissingPackage struct {
 	Platform provider.Platform `json:"platform"`
 	Manifest digest.Digest     `json:"manifest"`
@@ -122,7 +123,7 @@ func (m MissingPackage) Err() error {
 }
 
 // Version is one version of a provider, as stored in an index, or of a module, as stored in a
-// manifest. The version of a module has one package, without a platform.
+// manifest. A module's version has one package, without a platform.
 type Version struct {
 	// Owner is the provider or the module. Owner and Version come from the annotations of the
 	// index or manifest. They are nil and zero if there are no such annotations.
@@ -218,8 +219,8 @@ var (
 	// ErrForeign means that the content names another provider, module or version.
 	// ErrOtherKind wraps it.
 	ErrForeign = errors.New("belongs to another provider or module")
-	// ErrOtherKind means that the content is a module in place of a provider, or the reverse. It
-	// wraps ErrForeign. Errors that wrap it append the kind of the content.
+	// ErrOtherKind means that the content is a module where a provider is expected, or the
+	// reverse. It wraps ErrForeign. Errors that wrap it append the kind of the content.
 	ErrOtherKind = fmt.Errorf("%w: it is", ErrForeign)
 	// ErrDamaged means that the registry returned content that does not match its
 	// descriptor.
@@ -231,7 +232,7 @@ func isAny(err error, targets ...error) bool {
 	return slices.ContainsFunc(targets, func(target error) bool { return errors.Is(err, target) })
 }
 
-// IsInvalid reports whether err means that this package refuses stored content. Such
+// IsInvalid reports whether err means that package artifact refuses stored content. Such
 // content stays invalid, because the content of a digest never changes.
 func IsInvalid(err error) bool {
 	return isAny(err, append(wrongForms(), ErrAmbiguous, ErrTooLarge, ErrForeign)...) && !errors.Is(err, ErrMissing)
@@ -246,8 +247,8 @@ func IsContent(err error) bool {
 }
 
 // Brief returns err with a message of bounded length, for callers that store the error: see
-// [hint.Brief]. The result still wraps the sentinel errors of err that belong to this
-// package or to package trust, or that are listed in also.
+// [hint.Brief]. The result still wraps each sentinel error that err wraps, if that error
+// belongs to package artifact or package trust, or is in the list also.
 func Brief(err error, also ...error) error {
 	return hint.Brief(err, append(append(wrongForms(), ErrMissing, ErrAmbiguous, ErrTooLarge, ErrForeign, ErrDamaged, ErrNothingToCheck,
 		trust.ErrUnsigned, trust.ErrSignature, trust.ErrChecksum, trust.ErrNotListed, provider.ErrNotZip), also...)...)

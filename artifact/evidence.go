@@ -12,11 +12,12 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// Evidence contains the documents that proved a version when it was pushed. They are stored
-// next to the packages, so that anyone can verify the version again.
+// Evidence contains the documents against which a push verified a version. They are stored next
+// to the packages, so that anyone can verify the version again.
 type Evidence struct {
 	// SHA256SUMS and Signature are the origin's files, and SigningKeys is the origin's JSON.
-	// All three are unchanged. A field is nil if the origin does not provide the document.
+	// All three are stored unchanged. A field is nil if the origin does not provide the
+	// document.
 	SHA256SUMS  []byte
 	Signature   []byte
 	SigningKeys json.RawMessage
@@ -115,8 +116,8 @@ func ReadRecord(ctx context.Context, store Fetcher, desc ocispec.Descriptor) (Re
 	return e.Record, nil
 }
 
-// readEvidence reads the parts of the evidence that have the given media types. These media
-// types must include the record's.
+// readEvidence reads the parts of the evidence that have the given media types. mediaTypes must
+// include the media type of the record.
 func readEvidence(ctx context.Context, store Fetcher, desc ocispec.Descriptor, mediaTypes ...string) (*Evidence, error) {
 	m, err := fetchManifest(ctx, store, desc, TypeEvidence)
 	if err != nil {

@@ -126,15 +126,15 @@ func knownProtocols(all []string) []string {
 	return all
 }
 
-// Unmarshal decodes an index, a manifest or a record. It returns [ErrTooLarge] if the
-// document is larger than a provider's document can be, or contains more values. It returns
-// [ErrNotProvider] if the document is otherwise invalid.
+// Unmarshal decodes an index, a manifest or a record. It returns [ErrTooLarge] if the document
+// has more bytes or more values than a manifest may have. It returns [ErrNotProvider] if the
+// document is otherwise invalid.
 func Unmarshal(data []byte, out any) error {
 	return unmarshalWithin(manifestLimits, data, out, ErrNotProvider)
 }
 
-// unmarshalWithin is like [Unmarshal], but with other limits, and an error that wraps wrong instead of
-// [ErrNotProvider].
+// unmarshalWithin is like [Unmarshal], but it checks the given limits, and its error wraps the error
+// wrong instead of [ErrNotProvider].
 func unmarshalWithin(limits document.Limits, data []byte, out any, wrong error) error {
 	switch err := limits.Unmarshal(data, out); {
 	case errors.Is(err, document.ErrTooLarge):
@@ -184,7 +184,8 @@ func Rehash(ctx context.Context, store Fetcher, typ string, p Package) (Content,
 }
 
 // downloadZip downloads a zip to a temporary file, and then checks its size and digest. The caller must close the file,
-// which removes it. If the process is killed, the file remains only on systems where every file needs a name.
+// which removes it. If the process is killed, the file remains only on operating systems that have no files without a
+// name.
 func downloadZip(ctx context.Context, store Fetcher, desc ocispec.Descriptor) (*fill.Temp, error) {
 	if desc.Size > provider.MaxZipBytes {
 		return nil, fmt.Errorf("%w: the zip has %d bytes according to the manifest, and the maximum is %d", ErrDamaged, desc.Size, int64(provider.MaxZipBytes))

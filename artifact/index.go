@@ -168,7 +168,8 @@ func decodeEntry(entry ocispec.Descriptor) (Package, error) {
 	return p, nil
 }
 
-// annotate sets the fields of a package that come from the annotations of ocibridge. It sets either all or none.
+// annotate sets the fields of a package that come from the annotations of ocibridge. It sets either all of these
+// fields or none.
 func annotate(p *Package, annotations map[string]string) {
 	d := digest.Digest(annotations[annotationDigest])
 	size, err := strconv.ParseInt(annotations[annotationSize], 10, 64)
@@ -224,7 +225,8 @@ func EncodePackage(p trust.Package) (Package, Blob, error) {
 	layer.Annotations = map[string]string{ocispec.AnnotationTitle: out.Filename}
 	if !out.H1.IsZero() {
 		// The index entry contains this hash too. However, a push of only some platforms writes
-		// the new index from the platform manifests. It reads the hash here.
+		// the new index from the platform manifests. The push reads the hash from this
+		// annotation.
 		layer.Annotations[annotationH1] = out.H1.String()
 	}
 	manifest, err := encodeImage(TypeTarget, []ocispec.Descriptor{layer}, nil)

@@ -265,7 +265,7 @@ func (l *linter) correctSize(ctx context.Context, where string, manifest *ocispe
 // blobSize returns the size of a blob in bytes. It returns the size that HEAD announces, or else the size that GET
 // announces. If neither announces a size, it downloads the blob, and stops one byte after the size in the
 // descriptor. Only GET decides whether the blob exists, because some registries refuse HEAD, and because a proxy
-// cache fetches a blob on the first GET. If it does not exist, the error is errdef.ErrNotFound.
+// cache fetches a blob on the first GET. If the blob does not exist, the error is errdef.ErrNotFound.
 func blobSize(ctx context.Context, blobs registry.BlobStore, desc ocispec.Descriptor) (int64, error) {
 	found, err := blobs.Resolve(ctx, desc.Digest.String())
 	var lost *url.Error
@@ -286,8 +286,8 @@ func blobSize(ctx context.Context, blobs registry.BlobStore, desc ocispec.Descri
 	return io.Copy(io.Discard, io.LimitReader(body, min(desc.Size, math.MaxInt64-1)+1))
 }
 
-// OtherFilename compares the file name of a package with the published name. If it is not a spelling of
-// that name, OtherFilename returns a finding and true.
+// OtherFilename compares the file name of a package with the published name. If the file name is not a
+// spelling of the published name, OtherFilename returns a finding and true.
 func OtherFilename(a provider.Address, v provider.Version, p Package) (Finding, bool) {
 	want := provider.PackageFilename(a, v, p.Platform)
 	return Finding{

@@ -99,8 +99,8 @@ func TypeOf(kind subject.Kind) (mediaType, artifactType string) {
 	return ocispec.MediaTypeImageIndex, TypeProvider
 }
 
-// foreignOr returns ErrForeign if refused content is of another kind, or names another address than a. Otherwise
-// it returns err.
+// foreignOr returns ErrForeign if refused content is of another kind, or names another address than the address
+// a. Otherwise it returns err.
 func foreignOr(err error, data []byte, a subject.Address) error {
 	var m struct {
 		ArtifactType string            `json:"artifactType"`
@@ -167,8 +167,9 @@ func Children(ctx context.Context, store ReferenceFetcher, tag string) ([]digest
 	return out, desc.Digest, nil
 }
 
-// resolvePackages completes the packages that the index does not describe from their manifests. It moves those
-// without a manifest to v.Missing. It returns an error if more than mayMiss are missing, or if no package remains.
+// resolvePackages reads the manifests of the packages that the index does not describe, and completes these
+// packages. It moves packages without a manifest to v.Missing. It returns an error if more than mayMiss manifests
+// are missing, or if no package remains.
 func resolvePackages(ctx context.Context, store Fetcher, v *Version, a provider.Address, ver provider.Version, mayMiss int32) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(manifestFetches)
@@ -256,8 +257,8 @@ func fetchLayer(ctx context.Context, store Fetcher, desc ocispec.Descriptor) (oc
 	return zipLayer(manifest, ErrNotProvider)
 }
 
-// zipLayer returns the archive/zip layer of a manifest. The error wraps wrong, or [ErrAmbiguous] if there are
-// several.
+// zipLayer returns the archive/zip layer of a manifest. The error wraps the error wrong, or [ErrAmbiguous] if
+// there are several such layers.
 func zipLayer(manifest ocispec.Manifest, wrong error) (ocispec.Descriptor, error) {
 	var found []ocispec.Descriptor
 	for _, l := range manifest.Layers {
@@ -284,8 +285,8 @@ func fetchManifest(ctx context.Context, store Fetcher, desc ocispec.Descriptor, 
 	return decodeManifest(data, artifactType, ErrNotProvider)
 }
 
-// decodeManifest decodes an image manifest. It returns an error that wraps wrong or
-// [ErrTooLarge] if the manifest is invalid or has another artifact type.
+// decodeManifest decodes an image manifest. If the manifest is invalid or has another artifact
+// type, the error wraps [ErrTooLarge] or the error wrong.
 func decodeManifest(data []byte, artifactType string, wrong error) (ocispec.Manifest, error) {
 	var m ocispec.Manifest
 	if err := unmarshalWithin(manifestLimits, data, &m, wrong); err != nil {

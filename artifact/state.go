@@ -65,11 +65,11 @@ type Replaced struct {
 	Version provider.Version `json:"version,omitzero"`
 }
 
-// Merge merges another state into s. Seen then contains the earlier of both times for each
-// version, and Replaced contains the manifests of both states. If there are more than
-// maxReplaced manifests, Merge drops some of them, beginning with older states. The dropped
-// manifests stay in the registry. If both states describe a version, Summary gets the
-// description in other.
+// Merge merges another state into s. For each version, Seen gets the earlier of the two times.
+// Replaced gets the manifests of both states. If there are more than maxReplaced manifests,
+// Merge drops some of them, beginning with the manifests of older states. The dropped manifests
+// stay in the registry. If both states describe a version, Summary gets the description in
+// other.
 func (s *State) Merge(other State) {
 	s.Cooldown = s.Cooldown || other.Cooldown
 	if s.Seen == nil {
@@ -259,7 +259,7 @@ func IsOwned(ctx context.Context, store Fetcher, r Replaced, a provider.Address)
 	return data, m.ArtifactType == want && !announcement && m.Annotations[annotationProvider] == a.Path() && m.Annotations[annotationVersion] == r.Version.String(), nil
 }
 
-// firstSync stands for the zero time at which a version was first seen.
+// firstSync is the text for the zero time in [State.Seen].
 const firstSync = "first sync"
 
 // seenText formats the time at which a version was first seen. The zero time gives

@@ -23,7 +23,7 @@ const annotationVersions = annotationPrefix + "versions"
 // summaryFormat is the format of the JSON. A reader ignores a summary of another format.
 const summaryFormat = 1
 
-// The limits of a summary. A writer leaves out the oldest versions of a larger summary.
+// The limits of a summary. A writer leaves out the oldest versions of a summary that exceeds them.
 const (
 	maxSummarized   = 10_000
 	maxSummaryBytes = 3 << 19
@@ -42,7 +42,7 @@ type Summary map[provider.Version]VersionSummary
 type VersionSummary struct {
 	// Index is the digest of the version's index.
 	Index digest.Digest
-	// Platforms is sorted. It can be shared with other versions; callers must not change it.
+	// Platforms is sorted. Other versions can share the slice, so callers must not change it.
 	Platforms []provider.Platform
 	// Protocols is nil if the protocols are unknown.
 	Protocols []string

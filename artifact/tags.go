@@ -15,8 +15,8 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
-// TagLister calls fn with each page of the repository's list of tags, starting after the
-// tag last. oras-go's remote.Repository implements it.
+// TagLister calls fn with each page of the repository's list of tags, starting after the tag
+// that the parameter last names. oras-go's remote.Repository implements it.
 type TagLister interface {
 	Tags(ctx context.Context, last string, fn func(tags []string) error) error
 }
@@ -32,8 +32,7 @@ const MaxTagPages = 1000
 // MaxTags is the maximum number of tags in a repository.
 const MaxTags = 250_000
 
-// maxName is the maximum length of a tag in bytes. A list's longer names are not valid
-// tags.
+// maxName is the maximum length of a tag in bytes. Longer names in a list are not valid tags.
 const maxName = 128
 
 // ListTags does not retry a page that failed with one of these errors.
@@ -90,11 +89,11 @@ type tagList struct {
 	last  string // the last tag of the latest page that contained tags
 	pages int
 	read  int
-	cause error // the error that made ListTags request the latest page by last; nil if it followed a link
+	cause error // why ListTags requested the latest page with last as its start; nil if ListTags followed a link
 }
 
 // page adds one page to the list. It returns an error if the list becomes too long, or if ListTags
-// requested the page by last and the page contains a tag of an earlier page.
+// requested the page with a start and the page contains a tag of an earlier page.
 func (l *tagList) page(page []string) error {
 	if l.cause != nil && slices.ContainsFunc(page, func(t string) bool { return l.seen[t] }) {
 		return l.cause // the registry ignores the start that was requested

@@ -52,7 +52,8 @@ func (r Refusal) OtherName() bool {
 }
 
 // OtherNameError means that a checksum document lists a package under a name that contains
-// neither the package's version nor its platform. It matches [trust.ErrNotListed].
+// neither the package's version nor its platform, or that differs from the published name only
+// in the letter case of the type. It matches [trust.ErrNotListed].
 type OtherNameError struct {
 	Name    string // the published name
 	Listed  string // the name in the document
@@ -78,14 +79,14 @@ var ErrNothingToCheck = errors.New("there is nothing to check it against")
 // Verify verifies a version that [Read] returned against the version's evidence. It does
 // the same checks as a push. It sends requests only to the registry.
 //
-// The keys come from the evidence. If the policy pins keys, Verify accepts only pinned
-// keys, and a registry cannot forge content. Without the private key, the registry cannot
-// sign other packages. It cannot use the packages of another version or platform either,
-// because the signed document lists them under other file names.
+// The keys come from the evidence. If the policy pins keys, Verify accepts only pinned keys,
+// and a registry cannot forge content. Without the private key, the registry cannot sign other
+// packages. It cannot serve the packages of another version or platform either, because the
+// signed document lists them under other file names.
 //
-// Without pinned keys, Verify accepts any key in the evidence. A registry that forges
-// packages can then also forge the evidence with its own key. The result then shows what
-// was pushed, but proves nothing against the registry. See Verified.Pinned.
+// Without pinned keys, Verify accepts any key in the evidence. A registry that forges packages
+// can then also forge the evidence with its own key. In that case, the result shows what was
+// pushed, but proves nothing against the registry. See Verified.Pinned.
 //
 // Verify does not notice if the registry removes a revocation from a stored key. Therefore
 // remove a revoked key from the policy.
@@ -109,8 +110,8 @@ func Verify(ctx context.Context, store Fetcher, a provider.Address, v provider.V
 // again is the hint for evidence that proves nothing.
 const again = "push it again from its origin with --refresh-evidence, which keeps the packages that are the publisher's"
 
-// Verify verifies the packages of a version against this evidence. It is the function
-// [Verify] without the requests.
+// Verify verifies the packages of a version against this evidence. It does the same as the
+// function [Verify], but sends no requests.
 func (e *Evidence) Verify(ctx context.Context, a provider.Address, v provider.Version, packages []Package, policy trust.Policy) (*Verified, error) {
 	if e.SHA256SUMS == nil {
 		return nil, hint.Wrap(fmt.Errorf("%s %s: %w: its evidence holds no SHA256SUMS: %w", a, v, trust.ErrUnsigned, ErrNothingToCheck), again)
@@ -134,8 +135,8 @@ func (e *Evidence) Verify(ctx context.Context, a provider.Address, v provider.Ve
 	return out, nil
 }
 
-// Vouched divides packages into those that the checksums confirm and those that they
-// refuse. The checksums confirm a package if they list its digest under the published
+// Vouched divides packages into those that the checksums confirm and those that the checksums
+// do not confirm. The checksums confirm a package if they list its digest under the published
 // name, or under another spelling of that name. The package's own file name does not matter. A
 // confirmed package gets the listed name.
 func Vouched(sums *trust.Checksums, packages []Package) (vouched []Package, refused []Refusal) {
@@ -168,8 +169,8 @@ func vouch(sums *trust.Checksums, p Package) (string, error) {
 	return name, nil
 }
 
-// otherName returns a name without version and platform under which the checksums list a package's digest,
-// preferably the package's own file name. It returns "" if there is no such name.
+// otherName returns a name under which the checksums list a package's digest and for which isOtherName is
+// true, preferably the package's own file name. It returns "" if there is no such name.
 func otherName(sums *trust.Checksums, p Package) string {
 	for _, name := range append([]string{p.Filename}, sums.Files()...) {
 		sum, listed := sums.Sum(name)
@@ -190,9 +191,9 @@ func isOtherName(name string, a provider.Address, v provider.Version, p provider
 const (
 	// NoEvidence means that no evidence is stored, or that the stored evidence was refused.
 	NoEvidence trust.Verdict = "none"
-	// SignedOtherName means that the signed checksum document lists a package under a name
-	// that contains neither the package's version nor its platform. Clients install the
-	// package. A gateway with verify = "required" does not serve it.
+	// SignedOtherName means that the signed checksum document lists a package under another
+	// name, as in [OtherNameError]. Clients install the package. A gateway with verify =
+	// "required" does not serve it.
 	SignedOtherName trust.Verdict = "signed under another name"
 )
 

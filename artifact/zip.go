@@ -54,7 +54,7 @@ var zipLayouts = map[subject.Kind]zipLayout{
 	}},
 }
 
-// wrongForms returns the errors about content that has not the form of its kind.
+// wrongForms returns the errors about content that does not have the form of its kind.
 func wrongForms() []error {
 	out := []error{ErrNotProvider}
 	for _, l := range zipLayouts {
@@ -106,7 +106,7 @@ func CheckRevision(revision string) error {
 
 // ReadZip reads a version of a module from its tag in the module's repository. It first requests
 // the tag without a leading v. If the registry says that this tag does not exist, the list of
-// tags decides, as in [ociaddr.TagsOf]. A wrong answer about one tag therefore never selects
+// tags decides, as in [ociaddr.TagsOf]. A wrong "not found" for one tag therefore never selects
 // the other tag.
 //
 // ReadZip returns the store's errors unchanged. errdef.ErrNotFound always means that

@@ -127,7 +127,7 @@ func (c *Client) Registry(ctx context.Context, r ociaddr.Registry) (*remote.Regi
 }
 
 // open returns the HTTP client for the repository's registry, and whether requests to the
-// registry go over plain HTTP. Errors about the login contain name.
+// registry go over plain HTTP. Errors about the login use name for the repository or registry.
 func (c *Client) open(ctx context.Context, r ociaddr.Repository, name string) (remote.Client, bool, error) {
 	_, sender, err := c.bind(r)
 	if err != nil {

@@ -105,8 +105,8 @@ func is[T error](err error) bool {
 	return ok
 }
 
-// when returns a function that reports whether an error wraps an error of type T. The function
-// meets must also return true for that error.
+// when returns a function that reports whether an error wraps an error of type T for which
+// meets returns true.
 func when[T error](meets func(T) bool) func(error) bool {
 	return func(err error) bool {
 		e, ok := errors.AsType[T](err)
@@ -232,7 +232,7 @@ func (c *Client) explainCredential(err error, r ociaddr.Repository) string {
 var amazonECR = regexp.MustCompile(`^\d+\.dkr\.ecr(-fips)?\.([a-z0-9-]+)\.amazonaws\.com(\.cn)?$`)
 
 // howToCreate says how to create the repository, or the project that contains it. Some
-// registries require that before the first push.
+// registries require it to exist before the first push.
 func howToCreate(r ociaddr.Repository) string {
 	first, host := project(r), string(r.Registry)
 	if m := amazonECR.FindStringSubmatch(host); m != nil {

@@ -67,8 +67,8 @@ func matches(header []string, etag string) bool {
 	return false
 }
 
-// answer answers with the item's document of a kind, which the function document builds. If forAll is true, all
-// clients get the same document, and answer caches it with the item.
+// answer sends the item's document of the given kind. The function document builds the document. If forAll is
+// true, all clients get the same document, and answer caches it with the item.
 func (g *gateway) answer(w http.ResponseWriter, r *http.Request, item *catalog.Item, kind catalog.Document, forAll bool, document func() any) error {
 	var a *answer
 	if forAll {
@@ -88,8 +88,8 @@ func (g *gateway) answer(w http.ResponseWriter, r *http.Request, item *catalog.I
 }
 
 // keep caches an answer with an item, and returns the answer. If the item already has an answer with the same
-// document, keep returns that one. So all responses with the document hold the same bytes, however slowly their
-// clients read.
+// document, keep returns that answer. So all responses with the document hold the same bytes, however slowly
+// their clients read.
 func (g *gateway) keep(item *catalog.Item, kind catalog.Document, a *answer) *answer {
 	if before, ok := item.Document(kind).(*answer); ok && before.etag[0] == a.etag[0] {
 		return before

@@ -57,7 +57,7 @@ func StatusOf(err error) int {
 
 // pauseOf returns the time after which a client should retry. If limited is true, a limit of the gateway is reached,
 // on fetches from origins or on documents in memory, and the limit determines the pause. Otherwise the registry or the
-// origin has requested the pause, or it is the default.
+// origin has requested the pause, or the pause is the default.
 func pauseOf(err error) (pause time.Duration, limited bool) {
 	var busy *catalog.BusyError
 	var later *outgoing.LaterError
@@ -83,7 +83,7 @@ func RetryAfterOf(err error) int {
 	return max(1, int(math.Ceil(wait.Seconds())))
 }
 
-// hintOf returns the hint for the log that belongs to err, or "".
+// hintOf returns the hint about err for the log, or "".
 func (g *gateway) hintOf(r *http.Request, err error) string {
 	if a, aerr := AddressOf(r); aerr == nil && g.Explain != nil {
 		err = g.Explain(a, err)

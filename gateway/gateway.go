@@ -38,7 +38,7 @@ import (
 
 // Options configure a gateway.
 type Options struct {
-	// Catalog finds versions. The caller of [New] closes the catalog.
+	// Catalog finds versions. The caller of [New] must close the catalog.
 	Catalog *catalog.Catalog
 	// Fetches reports whether a request may cause a fetch from an origin. Other requests see only the versions
 	// in the registry. If nil, every request may cause a fetch.
@@ -48,7 +48,7 @@ type Options struct {
 	Explain func(subject.Address, error) error
 	// ModuleOrigin returns the URL of the module registry protocol at a module's origin, to which clients are
 	// redirected if the registry lacks a module or a version. The URL is nil if the module does not fall through to
-	// its origin. If ModuleOrigin is nil, no module does.
+	// its origin. If ModuleOrigin is nil, no module falls through.
 	ModuleOrigin func(context.Context, module.Address) (*url.URL, error)
 	// ModuleRepository returns the repository from which clients download a module themselves, by oci://. They
 	// download it from the gateway if ok is false, or if ModuleRepository is nil.
@@ -60,7 +60,7 @@ type Options struct {
 	// long as no signed version of the provider is stored. OpenTofu installs these providers.
 	Keyless bool
 	// PublicURL is the gateway's URL for clients, and the base of absolute URLs in documents. If nil, the URLs in the
-	// response to a request over TLS begin with https and the request's Host. The URLs in other responses are then
+	// response to a request over TLS begin with https and the request's Host, and the URLs in other responses are
 	// relative.
 	PublicURL *url.URL
 	// Address is the URL that the gateway assumes for itself if PublicURL is nil. It never appears in documents
@@ -86,7 +86,7 @@ type Options struct {
 	Access *access.Control
 	// Ready serves /readyz to everyone. It may be nil.
 	Ready http.Handler
-	// Metrics serves /metrics, to operators only if access is controlled. It may be nil.
+	// Metrics serves /metrics. If access is controlled, only operators can read it. Metrics may be nil.
 	Metrics http.Handler
 	// Hooks observe requests. Archives counts requests for packages, and may be nil.
 	Hooks    Hooks

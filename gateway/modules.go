@@ -71,8 +71,8 @@ func (g *gateway) routeModules(r *mux.Router, path string, wrap func(http.Handle
 var errAllDenied = fmt.Errorf("%w: all versions are denied", errAbsent)
 
 // serveModuleVersions lists the versions of a module. If rules deny all versions, it lists those that a rule with a
-// reason denies, so that a client requests one and gets the reason. If there are none, it answers with 404.
-// serveVersions does the same for providers.
+// reason denies, so that a client requests one and gets the reason. If there are no such versions, it answers with
+// 404. serveVersions does the same for providers.
 func (g *gateway) serveModuleVersions(w http.ResponseWriter, r *http.Request, a module.Address) error {
 	ctx, cancel := context.WithTimeout(r.Context(), g.limits.metadata)
 	defer cancel()

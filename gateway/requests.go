@@ -21,8 +21,8 @@ import (
 // Hooks are called during requests, perhaps concurrently. They must not block. Each hook may be nil.
 type Hooks struct {
 	Began func() // called when a request arrives
-	// Ended is called when the response to a request ends. method can be any text of the client. status is 0 if the
-	// response was broken off.
+	// Ended is called when the response to a request ends. method can be any text that the client sent. status is 0
+	// if the response was broken off.
 	Ended func(route, method string, status int, took time.Duration)
 	// Tracer records traces. With a tracer, requests for the hottest documents go through the router, too.
 	Tracer telemetry.Tracer

@@ -131,7 +131,8 @@ func (o *Options) OwnHost() string { return ownHost(o.announced()) }
 
 // ownHost returns the host name of the gateway's own providers: the host of its public URL without the port. The
 // result is "" if public is nil, or if no provider address can contain the host. The Host header of requests does not
-// matter. Clients could choose the provider with it, and proxies often put the name of their backend there.
+// matter. With this header, clients could choose the provider, and proxies often put the name of their backend into
+// the header.
 func ownHost(public *url.URL) string {
 	if public == nil {
 		return ""

@@ -81,7 +81,8 @@ func (g *gateway) serveVersions(w http.ResponseWriter, r *http.Request, a provid
 var errPanic = errors.New("a list was not made because of a bug: see \"panic\" in the log")
 
 // sharedList returns the answer that list makes. Requests that arrive meanwhile with the same key share the answer,
-// because a list of thousands of versions takes megabytes while it is made. The list continues when a client leaves.
+// because a list of thousands of versions takes megabytes while it is made. The function list continues when a
+// client leaves.
 func (g *gateway) sharedList(ctx context.Context, key string, list func(context.Context) (*answer, error)) (*answer, error) {
 	made := g.lists.DoChan(key, func() (_ any, err error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.limits.metadata)
@@ -157,8 +158,8 @@ func listDenied(denials []catalog.Denial) (out []*listedVersionJSON) {
 }
 
 // listVersions lists the versions in an item that clients install. It reads only the versions that the summary does not
-// describe. If no version is signed according to the summary, it reads all, because clients treat a provider without
-// listed versions as absent.
+// describe. If no version is signed according to the summary, it reads all versions, because clients treat a provider
+// without listed versions as absent.
 func (g *gateway) listVersions(ctx context.Context, view catalog.View, item *catalog.Item, fromCache bool) ([]*listedVersionJSON, error) {
 	summary := view.Summary(ctx, item)
 	out, err := g.listSigned(ctx, view, item, summary, fromCache)
@@ -176,9 +177,10 @@ func (g *gateway) listVersions(ctx context.Context, view catalog.View, item *cat
 // version with invalid content is listed without a description. If it were omitted, clients would silently install an
 // older version.
 //
-// If a version cannot be read, listSigned fails, because the version may or may not be signed. But if fromCache is true,
-// the list is older than this request, and the version may be unreadable for a long time. Then it is listed without a
-// description, so that clients can install others. If no version at all can be read, listSigned always fails.
+// If a version cannot be read, listSigned fails, because the version may or may not be signed. But if fromCache is
+// true, the list is older than this request, and the version may be unreadable for a long time. In that case, the
+// version is listed without a description, so that clients can install other versions. If no version at all can be
+// read, listSigned always fails.
 func (g *gateway) listSigned(ctx context.Context, view catalog.View, item *catalog.Item, summary artifact.Summary, fromCache bool) ([]*listedVersionJSON, error) {
 	a, versions := item.Address, item.Versions
 	out := make([]*listedVersionJSON, len(versions))

@@ -37,7 +37,8 @@ func EncodeComponent(s string) string {
 	return encoded
 }
 
-// DecodeComponent returns the text whose [EncodeComponent] is s. It returns false if s is not the encoded form of any text.
+// DecodeComponent returns the text for which [EncodeComponent] returns s. It returns false if s is not the encoded form
+// of any text.
 func DecodeComponent(s string) (string, bool) {
 	plain, hex, ok := strings.Cut(s, ".")
 	mask, err := strconv.ParseUint(hex, 16, 64)

@@ -220,7 +220,8 @@ func TagsOf(a subject.Address, tags []Tag) map[provider.Version]Tag {
 }
 
 // ModuleTags returns the tag of each version of a module. Tags of modules may begin with a v,
-// such as v1.2.3. If a version has both tags, its [VersionTag] takes precedence.
+// such as v1.2.3. If a version has a tag with a v and a tag without one, the tag without a v
+// takes precedence.
 func ModuleTags(tags []Tag) map[provider.Version]Tag {
 	out := map[provider.Version]Tag{}
 	for _, t := range tags {

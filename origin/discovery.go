@@ -234,5 +234,5 @@ func explainStatus(err error, server string, notFound error, absent, login strin
 	return hint.Wrap(err, "%s reports a server error: run it again later", server)
 }
 
-// tokenVariable returns the part of a variable's name after TF_TOKEN_ for a host.
+// tokenVariable returns the part after TF_TOKEN_ in the name of the variable that holds a host's token.
 func tokenVariable(host string) string { return strings.NewReplacer("-", "__", ".", "_").Replace(host) }

@@ -103,7 +103,7 @@ type packageMeta struct {
 	SHASumsSignatureURL string          `json:"shasums_signature_url"`
 	SigningKeys         json.RawMessage `json:"signing_keys"`
 	Packages            packagesJSON    `json:"packages"`
-	// These two are not part of the protocol, so a value of a wrong type is not an error.
+	// These two fields are not part of the protocol, so a value of a wrong type is not an error.
 	Source      json.RawMessage `json:"source"`
 	PublishedAt json.RawMessage `json:"published_at"`
 
@@ -203,8 +203,8 @@ func (m *packageMeta) check(p provider.Platform, at *url.URL) error {
 
 var protocol = regexp.MustCompile(`^[0-9]{1,4}(\.[0-9]{1,4}){0,2}$`)
 
-// knownProtocols returns the valid protocol versions in the first list that has one. An origin may
-// omit the protocols from the list of versions, or from the document about a package.
+// knownProtocols returns the valid protocol versions of the first list that contains any. An
+// origin may omit the protocols from the list of versions, or from the document about a package.
 func knownProtocols(lists ...[]string) []string {
 	for _, list := range lists {
 		var out []string
@@ -254,8 +254,9 @@ type packagesJSON map[string]struct {
 	Size   int64    `json:"package_size"`
 }
 
-// reports parses the reports about packages. Like clients, it refuses a size that is not positive,
-// and reports without the requested platform. Unlike them, it ignores unknown platforms and schemes.
+// reports parses the reports about packages. Like clients, it returns an error if a size is not
+// positive, or if the requested platform is missing. Unlike clients, it ignores unknown platforms
+// and schemes.
 func (ps packagesJSON) reports(asked provider.Platform) (map[provider.Platform]trust.Report, error) {
 	if len(ps) == 0 {
 		return nil, nil

@@ -159,9 +159,9 @@ func (d *download) resume(cause error) error {
 	return nil
 }
 
-// position makes the body of a response continue at the current position. With status 206 it
-// already does. Any other body is the whole file, so position skips the bytes that were read
-// before. Callers later verify the checksum of the whole file.
+// position makes the body of a response continue at the current position. The body of a
+// response with status 206 already begins there. Any other body is the whole file, so position
+// skips the bytes that were read before. Callers later verify the checksum of the whole file.
 func (d *download) position(resp *http.Response) error {
 	if resp.StatusCode == http.StatusPartialContent {
 		want := fmt.Sprintf("bytes %d-%d/%d", d.have, d.size-1, d.size)
@@ -244,8 +244,8 @@ func (p *pace) stop() {
 	}
 }
 
-// count counts bytes that arrived while the clock ran, and begins the next window when this one
-// has enough.
+// count counts bytes that arrived while the clock ran, and begins the next window when the
+// current window has enough bytes.
 func (p *pace) count(n int) {
 	if n == 0 {
 		return

@@ -40,9 +40,10 @@ type Guard struct {
 	services sync.Map // the "host:port" of the services in a named host's discovery document, by that host
 }
 
-// NewGuard returns a guard. If named returns true for a host and port, they may have any address.
-// The discovery document of that host may give another port of the host for its services. That
-// port may have any address, too. named gets the host as in a URL, without brackets.
+// NewGuard returns a guard. If named returns true for a host and port, requests to them may go to
+// any address. The discovery document of that host may give another port of the host for its
+// services. Requests to that port may go to any address, too. named gets the host as in a URL,
+// without brackets.
 func NewGuard(named func(host, port string) bool) *Guard { return &Guard{named: named} }
 
 // Transport returns a copy of base that is restricted by the guard.

@@ -26,8 +26,8 @@ type AskedHost struct {
 }
 
 // WatchHosts returns a context in which the download of a package reports the hosts that it
-// contacts. A request calls asks when it begins, before it tries each address, and when it
-// has a connection. Redirects and resumptions are requests too. A request that has a
+// contacts. A request calls the function asks when it begins, before it tries each address, and
+// when it has a connection. Redirects and resumptions are requests too. A request that has a
 // connection can still report the addresses of earlier attempts to connect.
 //
 // A request through a proxy reports no address, because the proxy resolves the host name.
@@ -127,7 +127,7 @@ type slots struct {
 	users int // requests that hold a slot or wait for one; guarded by hostSlots.mu
 }
 
-// enter returns the slots of a host. The caller calls leave when it no longer uses them.
+// enter returns the slots of a host. The caller must call leave when it no longer uses them.
 func (h *hostSlots) enter(host string) *slots {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -28,8 +28,9 @@ const (
 	maxTextLen       = 500              // the maximum number of characters of an origin's text in a message
 )
 
-// client sends the requests of a [Registry]. Packages refer to a client, because callers keep
-// packages for a long time, and a Registry would keep its discovery documents in memory.
+// client sends the requests of a [Registry]. A package refers to a client and not to a
+// Registry, because callers keep packages for a long time, and a Registry would keep its
+// discovery documents in memory.
 type client struct {
 	http      *http.Client
 	downloads *http.Client
@@ -98,7 +99,7 @@ func forDownloads(transport http.RoundTripper) http.RoundTripper {
 }
 
 // size requests the size of a file and returns it in bytes, or -1 if the origin does not
-// announce it. The download can then reuse the connection.
+// announce it. A later download can reuse the connection of this request.
 func (c *client) size(ctx context.Context, u *url.URL) int64 {
 	ctx, cancel := context.WithTimeout(ctx, metadataTimeout)
 	defer cancel()
@@ -110,9 +111,9 @@ func (c *client) size(ctx context.Context, u *url.URL) int64 {
 	return resp.ContentLength
 }
 
-// ask sends a request and returns the response if its status is 200, or 206 for a request
-// with a Range header. Any other status is an error that wraps a *statusError, in an
-// [outgoing.LaterError] for 429 and 503. The caller closes the body.
+// ask sends a request and returns the response if its status is 200, or 206 for a request with
+// a Range header. Any other status is an error that wraps a *statusError, in an
+// [outgoing.LaterError] for 429 and 503. The caller must close the body.
 func (c *client) ask(ctx context.Context, over *http.Client, method string, u *url.URL, prepare func(*http.Request)) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, u.String(), nil)
 	if err != nil {
@@ -202,8 +203,9 @@ func (c *client) getDocument(ctx context.Context, u *url.URL) (data []byte, err 
 	return data, err
 }
 
-// read sends a request and passes the response to take, which reads the body. If the connection is
-// lost meanwhile, read sends the request again, and calls take with the new response.
+// read sends a request and passes the response to the function take, which reads the body. If the
+// connection is lost meanwhile, read sends the request again, and passes the new response to
+// take.
 func (c *client) read(ctx context.Context, over *http.Client, u *url.URL, prepare func(*http.Request), take func(*http.Response) error) error {
 	ctx, cancel := context.WithTimeout(ctx, metadataTimeout)
 	defer cancel()

@@ -181,7 +181,7 @@ func (c *mirrorVersion) check() error {
 }
 
 // knownPlatforms returns the sorted platforms of the packages, and the keys that are not
-// platforms. Clients ignore these, too, because each looks up its own platform.
+// platforms. Clients ignore such keys, too, because each client looks up its own platform.
 func (c *mirrorVersion) knownPlatforms() (out []provider.Platform, ignored names) {
 	for _, s := range slices.Sorted(maps.Keys(c.Archives)) {
 		p, err := provider.ParsePlatform(s)
@@ -201,8 +201,8 @@ type mirrorArchive struct {
 }
 
 // knownHashes returns the hashes of known schemes. If all hashes are of other schemes, it returns
-// an error, because clients refuse such a package. If there is no hash at all, it returns none and
-// no error, because clients install such a package unchecked.
+// an error, because clients refuse such a package. If there is no hash at all, it returns no
+// hashes and no error, because clients install such a package unchecked.
 func (a mirrorArchive) knownHashes() ([]provider.Hash, error) {
 	out, err := parseHashes(a.Hashes)
 	if err == nil && len(out) == 0 && len(a.Hashes) > 0 {
@@ -291,8 +291,8 @@ func (m *NetworkMirror) get(ctx context.Context, a provider.Address, name string
 	return from, nil
 }
 
-// locate implements [mirrorFiles]. The protocol has no file names and allows any URL, so
-// the package gets the file name under which it was published.
+// locate implements [mirrorFiles]. The protocol has no file names and allows any URL, so locate
+// uses the conventional file name.
 func (m *NetworkMirror) locate(from mirrorDocument, a provider.Address, v provider.Version, p provider.Platform, entry mirrorArchive) (Package, error) {
 	u, err := reference(from.url, entry.URL)
 	if err != nil {

@@ -34,7 +34,7 @@ const (
 	helpRewrite   = "the folder is incomplete or damaged: run providers mirror again"
 )
 
-// OpenMirrorDir opens a mirror folder. The caller closes it after the last package is read.
+// OpenMirrorDir opens a mirror folder. The caller must close it after the last package is read.
 func OpenMirrorDir(dir string) (*MirrorDir, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -84,8 +84,8 @@ func (m *MirrorDir) Releases(ctx context.Context, platforms []provider.Platform)
 	return out, nil
 }
 
-// dir returns the folder of a provider. Clients name it with the hostname in Unicode. If there is
-// no such folder, the hostname is in Punycode.
+// dir returns the folder of a provider. Like clients, it uses the hostname in Unicode. If there
+// is no such folder, it uses the hostname in Punycode.
 func (m *MirrorDir) dir(a provider.Address) string {
 	if _, err := m.root.Stat(a.String()); err == nil {
 		return a.String()

@@ -31,8 +31,8 @@ type Netrc struct {
 	ReadFile func(string) ([]byte, error)
 	Home     string // the home directory; empty if there is none
 	GOOS     string // the operating system, as in runtime.GOOS
-	// NoDefault makes Netrc ignore the entry "default". It is for programs whose clients
-	// choose the hosts, instead of the owner of the file.
+	// NoDefault makes Netrc ignore the entry "default". It is for programs in which clients,
+	// and not the owner of the file, choose the hosts.
 	NoDefault bool
 }
 

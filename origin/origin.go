@@ -40,8 +40,8 @@ type Release struct {
 	// deliver. Packages does not contain them.
 	Lost []provider.Platform
 	// ByPublisher reports whether the publisher of the release pushes it, from a release folder.
-	// Then several jobs, each building one platform, are likely to push the version concurrently,
-	// and the publisher can still sign it with another key.
+	// In that case, several jobs, each building one platform, are likely to push the version
+	// concurrently, and the publisher can still sign it with another key.
 	ByPublisher bool
 	Warnings    []string // for the user, such as a package without a hash
 }
@@ -59,7 +59,7 @@ type Package struct {
 	Host     string // the host name in the package's URL; "" for a file
 	// Open opens the package and returns its size, or -1 if the origin does not announce it. A
 	// download fails if the origin sends less than 16 KiB/s for a minute, or on average over the
-	// whole file. [WatchHosts] reports the hosts that it contacts.
+	// whole file. [WatchHosts] reports the hosts that the download contacts.
 	Open func(ctx context.Context) (body io.ReadCloser, size int64, err error)
 	// Size returns the package's size in bytes, for display, without downloading it, or -1 if the
 	// origin does not announce it. It is nil for the packages of a [ReleaseDir].
@@ -105,7 +105,7 @@ var (
 const maxListed = 8
 
 // selectPlatforms returns the platforms in want, or all platforms in have if want is empty.
-// partial reports whether some platforms in have are not returned.
+// partial reports whether have contains platforms that are not returned.
 func selectPlatforms(a provider.Address, v provider.Version, have, want []provider.Platform) (selected []provider.Platform, partial bool, err error) {
 	have, want = distinct(have), distinct(want)
 	if len(want) == 0 {

@@ -84,8 +84,8 @@ type Listing struct {
 	// of a provider.
 	OriginWarnings []string
 
-	// Platforms and Protocols map versions to their platforms and plugin protocols. A
-	// version is missing from a map if the origin does not list them.
+	// Platforms and Protocols map versions to their platforms and plugin protocols. A version
+	// is missing from a map if the origin does not list its platforms or protocols.
 	Platforms map[provider.Version][]provider.Platform
 	Protocols map[provider.Version][]string
 }
@@ -313,9 +313,9 @@ func (r *Registry) signature(ctx context.Context, m *packageMeta) ([]byte, error
 	return data, err
 }
 
-// newPackage returns the package at a URL in an origin's document. As in clients, the request for
-// it carries no credentials except a login from the .netrc file. Callers may keep packages for a
-// long time, so a package keeps neither the document nor the registry in memory.
+// newPackage returns the package at a URL in an origin's document. Like clients, it requests the
+// package without credentials, except for a login from the .netrc file. Callers may keep packages
+// for a long time, so a package keeps neither the document nor the registry in memory.
 func (c *client) newPackage(p provider.Platform, name string, from *url.URL, netrc *Netrc) Package {
 	return Package{
 		Platform: p, Filename: name, Host: canonical(from.Hostname()),

@@ -35,7 +35,7 @@ type ReleaseDir struct {
 	root *os.Root
 }
 
-// OpenReleaseDir opens a release folder. The caller closes it after the last package is read.
+// OpenReleaseDir opens a release folder. The caller must close it after the last package is read.
 func OpenReleaseDir(dir string) (*ReleaseDir, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -242,7 +242,8 @@ func (d *ReleaseDir) packageNames(a provider.Address, v provider.Version, sums [
 	out := map[provider.Platform]string{}
 	for _, name := range append(strings.Fields(string(sums)), zips...) {
 		p, ok := provider.NamedPlatform(name, a, v)
-		// The published name precedes other spellings, and names in SHA256SUMS precede others.
+		// The published name precedes other spellings, and names in SHA256SUMS precede the names of zips in
+		// the folder.
 		if ok && (out[p] == "" || name == provider.PackageFilename(a, v, p)) {
 			out[p] = name
 		}
@@ -254,9 +255,9 @@ func (d *ReleaseDir) packageNames(a provider.Address, v provider.Version, sums [
 	return out, nil
 }
 
-// protocols reads the plugin protocols of a release from the registry manifest. The manifest has either its name in a
-// release or its name in the source tree, and the same content. If SHA256SUMS lists the manifest, under either name,
-// protocols adds it to the announced files, so that package trust verifies its checksum.
+// protocols reads the plugin protocols of a release from the registry manifest. The manifest has one of two names,
+// its name in a release or its name in the source tree, with the same content. If SHA256SUMS lists the manifest,
+// under either name, protocols adds it to the announced files, so that package trust verifies its checksum.
 func (d *ReleaseDir) protocols(r *Release) error {
 	c := &r.Claims
 	released, err := d.find(c.Provider, c.Version, "manifest.json")

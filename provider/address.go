@@ -158,7 +158,7 @@ var underscored = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9_-]*[A-Za-z0-9])?$`
 // parseNamespace parses a namespace like Terraform 1.16, which accepts underscores because
 // organizations of HCP Terraform may have them. With underscores, its letters must be ASCII, as
 // in the names of those organizations and of OCI repositories. The address library, which has
-// the rules of OpenTofu, parses all others.
+// the rules of OpenTofu, parses all other namespaces.
 func parseNamespace(s string) (string, error) {
 	switch {
 	case !strings.Contains(s, "_"):

@@ -222,7 +222,7 @@ func (c *content) addFile(f *zip.File) (again bool) {
 }
 
 // ambiguous returns an error that wraps ErrNoH1 if clients could compute different hashes. It ignores the reason
-// except.
+// given as except.
 func (c *content) ambiguous(except string) error {
 	for _, d := range c.doubts {
 		if d.reason != except {
@@ -330,8 +330,8 @@ func CheckZip(ctx context.Context, r io.ReaderAt, size int64) error {
 }
 
 // examine returns the reason why clients could refuse an entry, or compute different hashes of its zip. The reason is
-// "" if they could not. hashable reports whether clients unpack the entry: a folder as a folder, and a link as a file
-// with the link's target.
+// "" if clients could do neither. hashable reports whether clients unpack the entry: a folder as a folder, and a link
+// as a file with the link's target.
 func examine(f *zip.File) (reason string, hashable bool) {
 	switch mode := f.Mode(); {
 	case mode.IsDir() || strings.HasSuffix(f.Name, "/"):

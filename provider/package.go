@@ -22,8 +22,8 @@ func PackageFilename(a Address, v Version, p Platform) string {
 
 // packageForms match the file names that contain a type, a version and a platform. In the first form, any text between
 // the underscores counts as a version. In the second form, the separators differ. There, the version begins with three
-// numbers and dots, because types contain no dots. It ends before a known operating system, because other words, such
-// as -bin, can follow the platform.
+// numbers and dots, because types contain no dots. The version ends before a known operating system, because other
+// words, such as -bin, can follow the platform.
 var packageForms = []*regexp.Regexp{
 	regexp.MustCompile(`^terraform-provider-([^_]+)_([^_]+)_([a-z0-9]+)_([a-z0-9]+)\.zip$`),
 	regexp.MustCompile(`^terraform-provider-(.+?)[_-]([vV]?[0-9]+\.[0-9]+\.[0-9]+(?:[+-][0-9A-Za-z.+-]+)?)[._-](` +
@@ -157,7 +157,8 @@ func checkProgram(entries []*zip.File, typ string, p Platform) error {
 	case program.Mode()&fs.ModeSymlink != 0:
 		return hint.Wrap(fmt.Errorf("%w: its program %.80q is a link, and clients do not follow links in a zip", ErrNoProgram, program.Name), "put the program itself into the zip: zip follows links unless it has -y")
 	case p.OS == "windows" && !strings.Contains(unpackedName(program), "."):
-		// Clients start programs with Go's os/exec. To a name without a dot, it always adds an extension.
+		// Clients start programs with Go's os/exec. On Windows, os/exec always adds an extension to a name
+		// without a dot.
 		return hint.Wrap(fmt.Errorf("%w: its program %.80q has no extension, and Windows starts no such program", ErrNoProgram, program.Name), "name the program %s_vVERSION.exe", name)
 	case p.OS != "windows" && program.Mode()&0o100 == 0:
 		return hint.Wrap(fmt.Errorf("%w: its program %.80q is not executable: its mode in the zip is %v", ErrNoProgram, program.Name, program.Mode().Perm()),

@@ -119,7 +119,7 @@ func (p Pattern) Parts() int { return subject.Named(p.Values()) }
 // Values returns the parts of the pattern, with the hostname in Punycode.
 func (p Pattern) Values() []string { return []string{string(p.host), p.namespace, p.typ} }
 
-// ServiceHost returns the host in the pattern. named reports whether it is not a wildcard.
+// ServiceHost returns the host in the pattern. named reports whether the host is not a wildcard.
 func (p Pattern) ServiceHost() (host svchost.Hostname, named bool) {
 	return p.host, p.host != wildcard && p.host != ""
 }

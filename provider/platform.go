@@ -16,7 +16,7 @@ type Platform struct {
 	Arch string
 }
 
-// maxPlatformPart is the maximum length in bytes of either name.
+// maxPlatformPart is the maximum length in bytes of the name of an operating system or an architecture.
 const maxPlatformPart = 32
 
 var platformPart = regexp.MustCompile(`^[a-z0-9]+$`)

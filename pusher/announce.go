@@ -177,8 +177,9 @@ func (w *push) finish(ctx context.Context, others otherPushes, index *artifact.V
 	}
 }
 
-// clean removes the announcements of other pushes that the index contains. It removes none while any
-// announcement is open. The caller must read the index after the announcements.
+// clean removes each announcement of another push whose packages and evidence are in the index. It
+// removes none while any announcement is open. The caller must read the index after the
+// announcements.
 func (w *push) clean(ctx context.Context, others otherPushes, index *artifact.Version, readAt time.Time) {
 	if !others.open {
 		w.removeAll(ctx, others, readAt, func(a repo.Announced) bool { return a.In(index) })
@@ -200,7 +201,7 @@ func (w *push) remove(ctx context.Context, a repo.Announced) bool {
 	return err == nil
 }
 
-// noteDelete gets the error of a deletion. If err means that manifests cannot be deleted, noteDelete remembers this.
+// noteDelete remembers that manifests cannot be deleted, if err, the error of a deletion, means this.
 func (w *push) noteDelete(err error) {
 	if err != nil && !repo.IsNotFound(err) && repo.CannotDelete(err) {
 		w.removable.Store(w.Dest.Repository, false)
@@ -219,8 +220,8 @@ func (w *push) withdraw(ctx context.Context) bool {
 // isFresh reports whether the data that the push read at readAt is recent enough to write or delete something.
 func (w *push) isFresh(readAt time.Time) bool { return w.o.Now().Sub(readAt) <= repo.MaxReadAge }
 
-// canRemove finds out whether the registry can remove announcements: it removes one that an earlier push has left
-// behind, or else a probe.
+// canRemove finds out whether the registry can remove announcements: it removes an announcement that an earlier
+// push has left behind or, if there is none, a probe.
 func (w *push) canRemove(ctx context.Context) (bool, error) {
 	// Docker Hub deletes neither tags nor tagged manifests, and nothing can be deleted from a bundle.
 	if w.Dest.Repository.Registry.Canonical() == ociaddr.DockerHub || w.Dest.Store.Remote() == nil {

@@ -234,8 +234,8 @@ func (w tempWriter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// sourceError converts an error from reading the source. It wraps [artifact.ErrDamaged] if the content was wrong,
-// and is a *[RegistryError] if the registry failed.
+// sourceError converts an error from reading the source. The result wraps [artifact.ErrDamaged] if the content
+// was wrong, and is a *[RegistryError] if the registry failed.
 func (c *carrier) sourceError(err error) error {
 	if errors.Is(err, orascontent.ErrMismatchedDigest) || errors.Is(err, orascontent.ErrTrailingData) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return fmt.Errorf("%w: %w", artifact.ErrDamaged, err)
@@ -247,8 +247,8 @@ func (c *carrier) sourceError(err error) error {
 }
 
 // supersedes reports whether a manifest has the same subject as another manifest, and all layers of the other
-// manifest. cosign stores such a manifest when it adds a signature, and moves the tag to it. The annotations of
-// layers count, because they contain the signatures.
+// manifest. cosign stores such a manifest when it adds a signature, and moves the tag to this manifest. The
+// annotations of layers count, because they contain the signatures.
 func supersedes(data, other []byte) bool {
 	var a, b manifestParts
 	if artifact.Unmarshal(data, &a) != nil || artifact.Unmarshal(other, &b) != nil || len(b.Layers) == 0 || !sameDigest(a.Subject, b.Subject) {

@@ -191,9 +191,9 @@ func (w *push) omit(ctx context.Context, pkg origin.Package) (*artifact.Package,
 	return &out, nil
 }
 
-// storeOriginal stores what the original's index names, but not the index itself, and reports whether it did so.
-// The index can be copied byte for byte if the destination lacks the version, and everything in the index was
-// verified.
+// storeOriginal stores everything that the original's index names, but not the index itself. It reports whether
+// it has stored this content. The index can be copied byte for byte if the destination lacks the version, and
+// everything in the index was verified.
 func (w *push) storeOriginal(ctx context.Context, packages []artifact.Package) (bool, error) {
 	o := w.original
 	if o == nil || !o.whole || w.before != nil {
@@ -298,8 +298,8 @@ func (s Stored) readZip(ctx context.Context, v provider.Version) (*artifact.Vers
 // copyZip copies a version of a module from another repository, byte for byte: its manifest, everything that the
 // manifest names, and its referrers. A copy has a tag without a leading v, even if the source's tag has one.
 //
-// The errors are those of [Pusher.PushZip]. The copy is unchanged if the destination has the same content, even
-// under another manifest. copyZip then copies no referrers to it.
+// The errors are those of [Pusher.PushZip]. The status is [Unchanged] if the destination has the same content,
+// even under another manifest. copyZip copies no referrers to another manifest.
 func (p *Pusher) copyZip(ctx context.Context, from Stored, v provider.Version) (*Result, error) {
 	w, err := p.newZipCopy(ctx, from, v)
 	if err != nil {

@@ -78,7 +78,7 @@ func (s situation) decide() decision {
 }
 
 // addStored adds the stored packages for platforms that the release lacks. A stored package that the release
-// contradicts is a conflict. A forced push drops it instead, and replaced is then true.
+// contradicts is a conflict. A forced push drops the stored package instead, and replaced is true.
 func (s situation) addStored(next *artifact.Version) (replaced bool, refused *conflict) {
 	if s.stored == nil {
 		return false, nil
@@ -138,9 +138,9 @@ func (s situation) addEvidence(d *decision, replaced bool) *conflict {
 	return nil
 }
 
-// mayRefresh reports whether the release's evidence may replace stored evidence of the same grade. It may not if
-// another push stored that evidence after this push began. Otherwise, two pushes would replace each other's
-// evidence forever.
+// mayRefresh reports whether the release's evidence may replace stored evidence of the same grade. It may not
+// replace evidence that another push stored after this push began. Otherwise, two pushes would replace each
+// other's evidence forever.
 func (s situation) mayRefresh() bool {
 	return s.refresh && s.releaseEvidence.descriptor != nil && s.storedEvidence.descriptor != nil && !s.storedEvidence.is(s.releaseEvidence) &&
 		s.before != nil && s.before.Evidence != nil && s.before.Evidence.Digest == s.storedEvidence.descriptor.Digest

@@ -17,7 +17,8 @@ import (
 )
 
 // offersEvidence reports whether the push offers the release's evidence to a version whose packages are in
-// place. It does if the version has no evidence, or if the caller wants the evidence refreshed or repaired.
+// place. It offers the evidence if the version has no evidence, or if the caller wants the evidence
+// refreshed or repaired.
 func (w *push) offersEvidence() bool {
 	switch {
 	case w.withoutEvidence():

@@ -25,7 +25,7 @@ const (
 	ActionAdd    Action = "add"    // the version lacks platforms or, in a push, evidence
 	ActionRepair Action = "repair" // the version is stored, and its evidence is missing or refused
 	ActionKeep   Action = "keep"   // the version is in place
-	ActionWait   Action = "wait"   // the version is too young
+	ActionWait   Action = "wait"   // the cooldown of the version has not ended
 	ActionPrune  Action = "prune"  // no provider block requests the version
 	// ActionReplace means that a push replaces stored packages or evidence. A sync never does.
 	ActionReplace Action = "replace"
@@ -43,8 +43,8 @@ type Step struct {
 	Size int64 `json:"size"`
 	// Until is when the wait ends; zero unless Action is ActionWait.
 	Until time.Time `json:"until,omitzero"`
-	// FirstSync is set if the version need not wait, because this is the provider's first
-	// sync with a cooldown.
+	// FirstSync is set if the cooldown does not apply to the version, because this is the
+	// provider's first sync with a cooldown.
 	FirstSync bool `json:"first_sync,omitempty"`
 }
 
@@ -146,7 +146,7 @@ func (w *push) read(ctx context.Context, pkg origin.Package) (artifact.Package, 
 	return out, err
 }
 
-// step returns the step of a push that would change the stored version to after.
+// step returns the step of a push. after is the version that is stored after the push.
 func (w *push) step(after *artifact.Version, status Status) Step {
 	step := Step{Provider: w.release.Provider(), Version: w.release.Version(), Action: cmp.Or(actions[status], ActionReplace)}
 	for _, p := range after.Packages {

@@ -65,7 +65,7 @@ func (w *push) prepare(ctx context.Context) error {
 }
 
 // prepareToSend calls prepare if the push will probably write the version. If the version
-// exists and the push has sent no packages, it writes only if the registry accepts new
+// exists and the push has sent no packages, the push writes only if the registry accepts new
 // evidence.
 func (w *push) prepareToSend(ctx context.Context, nothingSent bool) error {
 	if w.before != nil && nothingSent {
@@ -172,7 +172,7 @@ func (w *push) readRound(ctx context.Context) (r round, err error) {
 }
 
 // decide decides what a round stores. It returns a conflict as an error, after it has restored a version that this
-// push has overwritten. It returns errAgain if the round's data is too old for that.
+// push has overwritten. It returns errAgain if the round's data is too old to restore the version.
 func (w *push) decide(ctx context.Context, r round) (decision, error) {
 	s, err := w.situation(ctx, r.stored, r.others, w.packages, w.offeredEvidence)
 	if err != nil {
@@ -263,7 +263,7 @@ func (w *push) ownPackages(sent []artifact.Package) []artifact.Package {
 
 // current returns the version that the tag names now, or nil if there is none, or if --force replaces invalid
 // content. If a policy of the registry forbids reading the version that this push tagged, current returns that
-// one.
+// version.
 func (w *push) current(ctx context.Context) (*artifact.Version, error) {
 	v, err := repo.ReadVersion(ctx, w.Dest.Store, w.Dest.Repository, w.release.Provider(), w.release.Version())
 	switch {
@@ -277,7 +277,7 @@ func (w *push) current(ctx context.Context) (*artifact.Version, error) {
 }
 
 // sendVersion stores a version's index under its tag. For a new version, it prefers the original's index, if that
-// has the same content and the destination accepts it.
+// index has the same content and the destination accepts it.
 func (w *push) sendVersion(ctx context.Context, stored, next *artifact.Version) error {
 	if stored == nil && w.original != nil && w.original.index != nil && sameContent(next, w.original.version) {
 		index := *w.original.index
@@ -293,7 +293,8 @@ func (w *push) sendVersion(ctx context.Context, stored, next *artifact.Version) 
 	return w.sendIndex(ctx, stored, next)
 }
 
-// sendIndex stores a version's index by digest, and then under the tag. The tag still names the index of stored.
+// sendIndex stores a version's index by digest, and then under the tag. The parameter stored is the version
+// whose index the tag names before the call.
 func (w *push) sendIndex(ctx context.Context, stored, v *artifact.Version) error {
 	index, err := artifact.EncodeIndex(*v)
 	if err != nil {

@@ -174,7 +174,8 @@ func (p *Pusher) begin(ctx context.Context, r *origin.Release) (*push, error) {
 	}, nil
 }
 
-// accept checks the claims of a release, which must cover all of its packages, against the policy.
+// accept checks the claims of a release against the policy. The claims must cover all packages of the
+// release.
 func (p *Pusher) accept(ctx context.Context, r *origin.Release) (*trust.Checksums, error) {
 	sums, err := p.o.Policy(r.Provider()).Accept(ctx, r.Claims)
 	if err != nil {
@@ -222,7 +223,8 @@ func checkName(r *origin.Release, sums *trust.Checksums, pkg origin.Package) err
 		"the origin offers one package as another; nothing was stored. Tell the operator of the origin")
 }
 
-// inspect reads the version that the tag names. If there is none, it checks whose repository this is.
+// inspect reads the version that the tag names. If there is none, it checks that the repository does not
+// belong to another provider.
 func (w *push) inspect(ctx context.Context) (err error) {
 	if w.before, err = w.current(ctx); err != nil || w.before != nil {
 		return err

@@ -9,11 +9,12 @@
 // registry until all bytes are verified. A temporary file holds the bytes, because the push
 // computes the h1: hash from them and may have to retry the upload.
 //
-// A push first stores layers and the config, then platform manifests, evidence and the index
-// by digest. It writes the tag last. If the version is already tagged, a push compares the
+// A push first stores layers and the config, then platform manifests, evidence and the index by
+// digest. It writes the tag last. If the version is already tagged, a push compares the
 // version's packages with the release's packages. If the version has all packages of the
-// release, the push sends no package. If the version lacks platforms, the push stores the
-// union of both. Different bytes for the same platform are a conflict.
+// release, the push sends no package. If the version lacks platforms, the push stores the union
+// of the version's packages and the release's packages. Different bytes for the same platform
+// are a conflict.
 //
 // OCI tags have no compare-and-swap, so two pushes of different platforms could overwrite
 // each other's index. A push of only some platforms therefore announces itself with a tag of
@@ -112,8 +113,8 @@ func (o Options) WithDefaults() Options {
 // Session returns the session in which the Pusher writes.
 func (p *Pusher) Session() *repo.Session { return p.session }
 
-// Summarize adds the versions that Push and Copy have found or stored to the summaries of their repositories, once
-// at the end of a run. See [repo.Session.Summarize].
+// Summarize updates the summaries of repositories with the versions that Push and Copy have found or stored. Call
+// it once, at the end of a run. See [repo.Session.Summarize].
 func (p *Pusher) Summarize(ctx context.Context) error { return p.session.Summarize(ctx) }
 
 // Reasons why a push is refused before it moves the version's tag.

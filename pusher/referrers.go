@@ -39,8 +39,9 @@ type referrersCopy struct {
 	undescribed atomic.Int64 // entries that describe no manifest
 }
 
-// copyReferrers copies the referrers of the given manifests, and their own referrers. total is the number of
-// referrers that the destination then has. sent is the number of referrers that this copy sent.
+// copyReferrers copies the referrers of the given manifests and, in turn, the referrers of these referrers.
+// total is the number of referrers that the destination then has. sent is the number of referrers that this
+// copy sent.
 func (c *carrier) copyReferrers(ctx context.Context, of []ocispec.Descriptor, warn func(format string, args ...any)) (total, sent int, err error) {
 	r := &referrersCopy{carrier: c, warn: warn, seen: map[digest.Digest]bool{}}
 	for _, desc := range of {
@@ -94,7 +95,7 @@ func (p *Pusher) attachedTags(ctx context.Context, from Stored) ([]ociaddr.Tag, 
 	return list.(func() ([]ociaddr.Tag, error))()
 }
 
-// subjects returns the manifests of the version that source and destination both have.
+// subjects returns the version's manifests that are in the source and in the destination.
 func (w *push) subjects(after *artifact.Version) []ocispec.Descriptor {
 	found := w.original.version
 	var out []ocispec.Descriptor
@@ -164,7 +165,8 @@ func (c *referrersCopy) listOf(ctx context.Context, store repo.Reader, s ocispec
 	return out, err
 }
 
-// warnReferrer adds a warning about a referrer. The last one only says that more are not copied.
+// warnReferrer adds a warning about a referrer. The last warning only says that more referrers are not
+// copied.
 func (c *referrersCopy) warnReferrer(format string, args ...any) {
 	c.warned++
 	switch {
@@ -255,7 +257,7 @@ func (c *referrersCopy) copyReferrer(ctx context.Context, s repo.Subject, desc o
 	return c.isCopied(desc, err)
 }
 
-// read reads a manifest of the source. of is its subject, or nil if it has none.
+// read reads a manifest of the source. of is the manifest's subject, or nil if it has none.
 func (c *referrersCopy) read(ctx context.Context, desc ocispec.Descriptor) (data []byte, of *ocispec.Descriptor, err error) {
 	if _, err := c.admit(desc); err != nil {
 		return nil, nil, err
@@ -268,7 +270,7 @@ func (c *referrersCopy) read(ctx context.Context, desc ocispec.Descriptor) (data
 	return data, m.Subject, err
 }
 
-// isCopied gets the result of a copy, err, and reports whether the manifest was copied. It warns if err concerns
+// isCopied reports whether a manifest was copied. err is the error of the copy. It warns if err concerns
 // only this manifest, and returns any other error.
 func (c *referrersCopy) isCopied(desc ocispec.Descriptor, err error) (bool, error) {
 	switch {
@@ -285,7 +287,7 @@ func (c *referrersCopy) isCopied(desc ocispec.Descriptor, err error) (bool, erro
 	return false, nil
 }
 
-// copyTags copies what cosign attaches to a subject under tags made of the subject's digest.
+// copyTags copies the manifests that cosign attaches to a subject under tags with the subject's digest.
 func (c *referrersCopy) copyTags(ctx context.Context, s repo.Subject) error {
 	for _, tag := range ociaddr.CosignTags(s.Desc.Digest) {
 		if !slices.Contains(c.tags, tag) {
@@ -315,7 +317,7 @@ func (c *referrersCopy) copyTags(ctx context.Context, s repo.Subject) error {
 }
 
 // copyTag copies the manifest under one of a subject's cosign tags, and reports whether the destination has it. It
-// skips a manifest that has another subject, or does not supersede the one under the destination's tag.
+// skips a manifest that has another subject, or does not supersede the manifest under the destination's tag.
 func (c *referrersCopy) copyTag(ctx context.Context, s repo.Subject, tag ociaddr.Tag, desc ocispec.Descriptor) (bool, error) {
 	there, err := artifact.Resolve(ctx, c.Dest.Store, string(tag))
 	switch {

@@ -24,8 +24,8 @@ import (
 type Stage string
 
 // The stages of a package. StageFetch and StageSend overlap if the package is sent while it is read.
-// A negative number of bytes takes back an upload that failed. The last event of a package has one
-// of the other stages.
+// An event with a negative number of bytes subtracts the bytes of an upload that failed. The last
+// event of a package has one of the other stages.
 const (
 	StageFetch   Stage = "fetch"   // the package is downloaded from its origin and hashed
 	StageSend    Stage = "send"    // the package is sent to the registry
@@ -70,7 +70,7 @@ const (
 
 // Result says what a push did, and what the repository holds afterwards.
 type Result struct {
-	Subject    subject.Address    `json:"-"` // in JSON, under the word for its kind
+	Subject    subject.Address    `json:"-"` // in JSON, the key is the word for its kind
 	Version    provider.Version   `json:"version"`
 	Repository ociaddr.Repository `json:"repository"`
 	Tag        ociaddr.Tag        `json:"tag"`
@@ -97,7 +97,7 @@ func (r Result) MarshalJSON() ([]byte, error) {
 	zip := r.Packages[0]
 	r.Packages = nil
 	return document.Join(subject.Member(r.Subject), others(r), struct {
-		Zip  string        `json:"zip"` // its digest
+		Zip  string        `json:"zip"` // the digest of the zip
 		Size int64         `json:"size"`
 		H1   provider.Hash `json:"h1,omitzero"`
 		Sent bool          `json:"sent"`
@@ -130,7 +130,7 @@ type PackageResult struct {
 	Omitted bool `json:"omitted,omitempty"`
 	// H1Recorded is set if a forced push wrote a new H1 to the index.
 	H1Recorded bool `json:"h1_recorded,omitempty"`
-	// H1Removed is set if a forced push removed an H1, because clients compute different ones.
+	// H1Removed is set if a forced push removed an H1, because clients compute different h1: hashes.
 	H1Removed bool `json:"h1_removed,omitempty"`
 	// Repaired is set if a forced push corrected anything else in the package's index entry.
 	Repaired bool `json:"repaired,omitempty"`
@@ -174,8 +174,8 @@ func isOfNoClient(name string, a provider.Address, v provider.Version) bool {
 
 const platformNames = "clients use Go's names for platforms, such as linux_amd64, linux_arm, darwin_amd64 and darwin_arm64"
 
-// warnSigner warns if the key or the signature of a release is not valid at the moment, and also warns the
-// publisher if older clients do not read them.
+// warnSigner warns if the key or the signature of a release is not valid at the moment. If byPublisher is
+// set, it also warns if older clients cannot read the key or the signature.
 func (r *Result) warnSigner(signer trust.Signer, byPublisher bool) {
 	if why := signer.WhyExpired(); why != "" {
 		r.warn("%s", why)

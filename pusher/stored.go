@@ -45,9 +45,9 @@ func (s Stored) Versions(ctx context.Context) ([]provider.Version, error) {
 func (s Stored) provider() provider.Address { return s.Subject.(provider.Address) }
 
 // Release returns a version with the wanted platforms, or with all if want is empty. The error wraps
-// [origin.ErrVersionNotFound] or [origin.ErrPlatformNotFound] if they are not stored, and is a *[RegistryError] if
-// the registry failed. The release is as trustworthy as the signature of the SHA256SUMS in the evidence. Without a
-// signature, the release only has unsigned hashes.
+// [origin.ErrVersionNotFound] or [origin.ErrPlatformNotFound] if the version or a wanted platform is not stored,
+// and is a *[RegistryError] if the registry failed. The release is as trustworthy as the signature of the
+// SHA256SUMS in the evidence. Without a signature, the release only has unsigned hashes.
 func (s Stored) Release(ctx context.Context, v provider.Version, want []provider.Platform) (*origin.Release, error) {
 	r, _, err := s.release(ctx, v, want)
 	return r, err
@@ -200,8 +200,8 @@ func signedNames(ctx context.Context, c trust.Claims, packages []artifact.Packag
 }
 
 // offer returns a package of the release. If the claims have signing keys, the package gets its name in names, or
-// else the standard name. The file name in the stored annotation is not used then: it could name another
-// provider's package, which is also validly signed.
+// else the standard name. With signing keys, offer ignores the file name in the stored annotation, because it
+// could name another provider's package that is also validly signed.
 func (s Stored) offer(r *origin.Release, p artifact.Package, names map[provider.Platform]string) origin.Package {
 	standard := provider.PackageFilename(s.provider(), r.Version(), p.Platform)
 	name := p.Filename

@@ -58,15 +58,15 @@ func (w *push) sendLayer(ctx context.Context, platform provider.Platform, layer 
 // layerContent is the content of a layer. Each attempt to upload the layer reads it anew.
 type layerContent interface {
 	open(ctx context.Context) (io.ReadCloser, error)
-	// failure returns the error that ended the content early, or nil. Uploads of the content
-	// are then not retried.
+	// failure returns the error that ended the content early, or nil. If it is not nil, the
+	// upload is not retried.
 	failure() error
 }
 
 // upload makes the registry mount a layer from another repository, or sends it, with retries. It returns
-// StageMounted or StageDone. It calls sent with the number of bytes that were sent, which is negative after an
-// attempt that failed. If the registry or a proxy responds that the request is too large, it sends this and all
-// later layers in chunks.
+// StageMounted or StageDone. It calls the function sent with the number of bytes that were sent. The number is
+// negative after an attempt that failed. If the registry or a proxy responds that the request is too large, it
+// sends this and all later layers in chunks.
 func (w *target) upload(ctx context.Context, layer ocispec.Descriptor, c layerContent, sent func(int)) (stage Stage, err error) {
 	from := w.mountSource(layer.Digest)
 	temporary := func(err error) bool { return c.failure() == nil && worthRetrying(err) }
@@ -114,8 +114,8 @@ func (w *target) tryUpload(ctx context.Context, layer ocispec.Descriptor, c laye
 	return stage, err
 }
 
-// uploadTo mounts or sends a layer. It calls begin before it sends the first byte. If the upload fails for any
-// reason but a stall, it tries to cancel the upload session.
+// uploadTo mounts or sends a layer. It calls the function begin before it sends the first byte. If the upload
+// fails for any reason but a stall, it tries to cancel the upload session.
 func (w *target) uploadTo(ctx context.Context, layer ocispec.Descriptor, body io.Reader, from string, chunked bool, begin func()) (Stage, error) {
 	remote := w.Dest.Store.Remote()
 	if remote == nil {
@@ -172,9 +172,9 @@ func (p *Pusher) addLocation(d digest.Digest, r ociaddr.Repository) {
 	p.locations.LoadOrStore(location{r.Registry, d}, r.Name)
 }
 
-// mountSource returns the name of another repository of the registry that has a package, or else the
-// destination's sibling. It skips a repository from which the registry has refused to mount. It returns
-// "" if no repository is left.
+// mountSource returns the name of another repository in the registry that has the package, or else
+// the name of the destination's sibling. It skips a repository from which the registry has refused to
+// mount. It returns "" if no repository is left.
 func (w *target) mountSource(d digest.Digest) string {
 	known, _ := w.locations.Load(location{w.Dest.Repository.Registry, d})
 	name, _ := known.(string)
@@ -226,7 +226,7 @@ func (w *push) sendPackages(ctx context.Context, missing []origin.Package) ([]ar
 }
 
 // sendPackage stores one package's layer and manifest, and reports whether it sent the bytes. It returns nil if
-// the stored version turns out to have the package. It uploads the package while it downloads it, if the checksums
+// the stored version turns out to have the package. It uploads the package during the download if the checksums
 // alone determine the digest.
 func (w *push) sendPackage(ctx context.Context, pkg origin.Package) (_ *artifact.Package, sent bool, err error) {
 	if p, err := w.omit(ctx, pkg); p != nil || err != nil {

@@ -126,8 +126,9 @@ func (p *Pusher) newZipPush(dest repo.Destination, want *artifact.Version, open 
 	return &zipPush{target: p.to(dest), want: &stored, open: open, manifest: manifest, tag: tag}, nil
 }
 
-// inspect reads the stored version. If there is none, it checks whose repository this is. A tag that names no
-// module is an error only if no other tag names one.
+// inspect reads the stored version. If there is none, it checks that the repository does not belong to
+// another module or provider. A tag that names no module is an error only if no other tag names a
+// module.
 func (w *zipPush) inspect(ctx context.Context) error {
 	if err := w.read(ctx); err != nil || w.stored != nil {
 		return err

@@ -25,7 +25,8 @@ const markerEnd = "ocibridge0"
 // There may be several if the template joins parts with a character that parts can contain. The
 // template ${namespace}-${type} is an example. Parts of an address that the template does not
 // use come from the include patterns. In a template with conditions, such as %{ if }, Addresses
-// considers only one branch: the one for an address whose parts no condition names.
+// considers only one branch: the branch for an address whose parts equal no text in a
+// condition.
 func (t *Template) Addresses(repo ociaddr.Repository) (out []subject.Address) {
 	markers := t.markers()
 	shape, err := t.evaluate(markers)

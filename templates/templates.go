@@ -93,7 +93,8 @@ func New(of subject.Kind, source string, sel subject.Selector) (*Template, error
 	return t, nil
 }
 
-// KindOf returns the kind that a template is for. It is the kind with the most variables that the template uses.
+// KindOf returns the kind that a template is for. For each kind, KindOf counts the variables that the template
+// uses, and it returns the kind with the most variables.
 func KindOf(source string) subject.Kind {
 	used := func(of subject.Kind) (n int) {
 		for _, name := range kinds[of].names {
@@ -157,8 +158,8 @@ func (t *Template) Repository(a subject.Address) (ociaddr.Repository, error) {
 	return ociaddr.Repository{}, fmt.Errorf("repository_template %q for %s: %w: %w", t.source, a, ErrNoRepository, err)
 }
 
-// HasRepository reports whether the template yields a repository for an ordinary address with the given host. It may
-// not if the host has a port, because a repository name cannot contain one.
+// HasRepository reports whether the template yields a repository for an ordinary address with the given host. If the
+// host has a port, there may be no repository, because a repository name cannot contain a port.
 func (t *Template) HasRepository(host string) bool {
 	a, err := t.address(append([]string{host}, t.ordinary[1:]...))
 	if err == nil {

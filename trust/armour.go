@@ -57,9 +57,9 @@ func isChecksum(text, block string) bool {
 	return text == base64.StdEncoding.EncodeToString([]byte{byte(crc >> 16), byte(crc >> 8), byte(crc)})
 }
 
-// CleanKeys returns a signing_keys object in which the armour of each key is one that all clients
-// can read. It changes only armour for which [CheckArmour] returns an error, and returns the first
-// such error with the changed object. An object without such armour is returned unchanged.
+// CleanKeys returns a signing_keys object in which all clients can read the armour of each key. It
+// changes only armour for which [CheckArmour] returns an error, and returns the first such error
+// with the changed object. An object without such armour is returned unchanged.
 func CleanKeys(object json.RawMessage) (clean json.RawMessage, found error) {
 	var keys struct {
 		GPG []map[string]json.RawMessage `json:"gpg_public_keys"`

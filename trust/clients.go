@@ -9,8 +9,8 @@ import (
 	"github.com/ProtonMail/go-crypto/openpgp/packet"
 )
 
-// A generation is a set of clients whose OpenPGP libraries, as in their go.mod files, know the same kinds of keys and
-// hashes. Newer generations know all kinds that older ones know.
+// A generation is a set of clients whose OpenPGP libraries know the same kinds of keys and hashes. The clients'
+// go.mod files name these libraries. Newer generations know all kinds that older ones know.
 type generation int
 
 const (
@@ -32,8 +32,8 @@ var excluded = map[generation]string{
 	noClient:     "Terraform up to 1.14 and OpenTofu up to 1.12 do",
 }
 
-// A limit is the oldest generation that reads a key or a signature. If not all clients read it, what describes the key
-// or the signature.
+// A limit is the oldest generation that reads a key or a signature. If not all clients read it, the field what
+// describes the key or the signature.
 type limit struct {
 	since generation
 	what  string
@@ -55,7 +55,8 @@ func (l *limit) raise(other limit) {
 }
 
 // addLimit raises the limit of the key for one of its packets. Whether the generation terraform16 reads a key with an
-// unknown subkey or certification depends on the order of the packets. The limit then names only older clients.
+// unknown subkey or certification depends on the order of the packets. For such a key, the limit names only older
+// clients.
 func (k *unverifiedKey) addLimit(p packet.Packet) {
 	if k.primary == nil {
 		return

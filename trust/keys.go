@@ -215,8 +215,8 @@ func KeyIDs(ctx context.Context, armoured []string) ([]string, error) {
 	return out, err
 }
 
-// readEach verifies the self-signatures in each armoured block, and calls take with its valid
-// keys. It returns an error if a block is invalid.
+// readEach verifies the self-signatures in each armoured block, and calls take with the valid
+// keys of the block. It returns an error if a block is invalid.
 func readEach(ctx context.Context, armoured []string, take func(ring, openpgp.EntityList) error) error {
 	release, err := acquireSlot(ctx)
 	if err != nil {

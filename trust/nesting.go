@@ -10,10 +10,11 @@ import (
 var errNested = errors.New("a signature holds another signature, which is not one that a signing subkey makes of its primary key")
 
 // countSubpackets returns the number of subpackets in a signature, given the content of its
-// packet. The only signature inside it may be a primary key binding (RFC 9580, sections 5.2.3.34
-// and 10.1.5). For any other, it returns errNested. The library accepts no signature inside a
-// primary key binding. The library would parse nested signatures of any depth before it checks
-// them, and would keep a copy at each level.
+// packet. The count includes the subpackets of a primary key binding inside the signature (RFC
+// 9580, sections 5.2.3.34 and 10.1.5). If the signature contains any other signature,
+// countSubpackets returns errNested. The library accepts no signature inside a primary key
+// binding. The library would parse nested signatures of any depth before it checks them, and
+// would keep a copy at each level.
 func countSubpackets(signature []byte) (n int, err error) {
 	for subpacket := range subpackets(signature) {
 		n++

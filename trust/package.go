@@ -174,7 +174,7 @@ func (c *Checksums) KnownBySum(filename string) bool {
 
 // checkKnown returns ErrUnknown or ErrChecksum if a lock file does not have the package. If
 // read is false, the bytes of the package have not been read yet, and any h1: hash in a lock
-// file might be its hash.
+// file might be the package's hash.
 //
 // Like clients, it accepts a package if the lock file has one of its hashes. But if only the h1: hash matches, and
 // the lock file has a zh: hash that the release does not list, the lock file was created from different packages.

@@ -27,8 +27,8 @@ type Signer struct {
 	KeyID       string // the 64-bit ID of the primary key, in the form that clients print
 	Expiry      Expiry // why the signature is not valid at the moment, if the policy accepts it nevertheless
 	Pinned      bool   // whether the policy names the key
-	// Unread is a sentence about older clients that cannot read the signature, this key, or a key that comes before it.
-	// It is "" if there are no such clients.
+	// Unread is a sentence about older clients that cannot read the signature, this key, or a key that comes before
+	// this key. It is "" if there are no such clients.
 	Unread string
 }
 
@@ -220,7 +220,7 @@ func primariesOf(rings []ring) (out []string) {
 }
 
 // dropUnpinned removes each key that is not pinned and has no pinned subkey. It runs before self-signatures are
-// verified. Packets without a primary key stay, to cause an error later.
+// verified. Packets without a primary key stay, so that they cause an error later.
 func (p Policy) dropUnpinned(rings []ring) {
 	if !p.Pins() {
 		return

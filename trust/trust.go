@@ -4,12 +4,12 @@
 // Other programs may import this package. Until version 1.0, a change that breaks them needs a new minor version.
 //
 // A release comes with [Claims], the unverified statements of its origin. A [Policy] that
-// accepts the claims turns them into [Checksums]. They are signed if the claims contain a
-// SHA256SUMS document with a valid detached OpenPGP signature by an accepted key. Otherwise
-// they are checksum only, which the policy must allow. A [Verifier] of these checksums reads
-// the bytes of one package. It returns a [Package] only if the bytes match the checksum for
-// exactly that file name and are a zip. There is no other way to create a Package with
-// content, and only a Package is ever stored.
+// accepts the claims turns them into [Checksums]. The checksums are signed if the claims
+// contain a SHA256SUMS document with a valid detached OpenPGP signature by an accepted key.
+// Otherwise the checksums are checksum only, which the policy must allow. A [Verifier] of these
+// checksums reads the bytes of one package. It returns a [Package] only if the bytes match the
+// checksum for exactly that file name and are a zip. There is no other way to create a Package
+// with content, and only a Package is ever stored.
 //
 // The sizes of all keys and signatures are checked before the first verification. Within the
 // limits, the verifications of one release take at most about a second of CPU time. The
@@ -47,8 +47,8 @@ type Policy struct {
 	// A release with an invalid signature is refused in any case.
 	AllowUnsigned bool
 	// UnsignedAsClients accepts a release by its checksums if registry.opentofu.org has no key of its publisher.
-	// OpenTofu does the same. It has no effect on other hosts and with pinned keys. The caller must refuse the
-	// release if a signed version of the provider is stored, see [Checksums.AsClients].
+	// OpenTofu does the same. UnsignedAsClients has no effect on other hosts and with pinned keys. The caller
+	// must refuse the release if a signed version of the provider is stored, see [Checksums.AsClients].
 	UnsignedAsClients bool
 	// Keys pins the keys that may sign. It lists the full fingerprints of primary keys in
 	// upper-case hexadecimal. Keys in the claims that are not pinned are not tried. If Keys
@@ -187,8 +187,8 @@ type Checksums struct {
 // reason.
 //
 // For a release with keys, Accept waits for one of the process's slots for verifying
-// signatures. If ctx ends before a slot is free or between two keys, Accept neither accepts
-// nor refuses the claims. It then returns an error that wraps the error of ctx, and
+// signatures. If ctx ends before a slot is free or between two keys, Accept neither accepts nor
+// refuses the claims. In that case, it returns an error that wraps the error of ctx, and
 // [Refused] returns false for this error.
 func (p Policy) Accept(ctx context.Context, c Claims) (*Checksums, error) {
 	accepted, err := p.accept(ctx, c)

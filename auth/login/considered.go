@@ -53,8 +53,8 @@ func (s *Logins) Considered(ctx context.Context, r ociaddr.Repository) []Candida
 }
 
 // Effective describes the login that requests to the repository or registry use, such as "the
-// login for ghcr.io in /home/u/.docker/config.json". It runs helpers to learn whether they have a
-// login. It returns "" if there is no login.
+// login for ghcr.io in /home/u/.docker/config.json". It runs helpers to find out whether they
+// have a login. It returns "" if there is no login.
 func (s *Logins) Effective(ctx context.Context, r ociaddr.Repository) string {
 	for _, candidate := range s.Considered(ctx, r) {
 		if candidate.Chosen {
@@ -65,7 +65,8 @@ func (s *Logins) Effective(ctx context.Context, r ociaddr.Repository) string {
 }
 
 // reason says why the login l, which matches the repository, was chosen or not. err is the error
-// of the chosen login. passed says whether l is after chosen in the order of preference.
+// of the chosen login. passed says whether l comes after the login chosen in the order of
+// preference.
 func reason(l, chosen *source, passed bool, err error, r ociaddr.Repository) string {
 	what := "it is for " + l.key.String()
 	if l.specificity(r) == hostByURL {

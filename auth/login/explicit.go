@@ -211,7 +211,7 @@ func (env Environment) VariableLogin() (*Login, error) {
 var variableNames = strings.NewReplacer("username", variableUsername, "password", variablePassword,
 	"access_token", variableToken, "refresh_token", variableIdentityToken, ", or docker_credentials_helper", "")
 
-// usedVariables returns the names of the variables with credentials that are not empty.
+// usedVariables returns the names of the credential variables that are not empty.
 func (env Environment) usedVariables() []string {
 	return slices.DeleteFunc(Variables()[1:], func(name string) bool { return env.Variable(name) == "" })
 }

@@ -80,8 +80,8 @@ func (env Environment) loginFiles() []loginFile {
 	return out
 }
 
-// helmConfig returns the location of the file to which helm registry login of helm 3 and 4
-// writes, as the elements of a path. The first one is "" if there is no such location.
+// helmConfig returns the location of the file that "helm registry login" of helm 3 and 4
+// writes, as the elements of a path. The first element is "" if there is no such location.
 func (env Environment) helmConfig() []string {
 	if name := env.Variable("HELM_REGISTRY_CONFIG"); name != "" {
 		return []string{name}
@@ -118,12 +118,12 @@ type wireAuth struct {
 	RegistryToken string `json:"registrytoken,omitempty"` // a bearer token
 }
 
-// parse returns the sources in a login file. Other tools use different orders. Here, the
-// helper of a registry (credHelpers) comes before the entry of the registry (auths).
-// OpenTofu prefers the entry. But a login with a helper may leave the entry of an
-// earlier login behind. The helper for all registries (credsStore) comes last. OpenTofu
-// does the same, and docker does not. An empty name in credHelpers excludes a registry
-// from credsStore, as in docker.
+// parse returns the sources in a login file. Other tools use different orders. Here, the helper
+// of a registry (credHelpers) comes before the entry of the registry (auths). OpenTofu prefers
+// the entry. The helper comes first here because a login with a helper may leave the entry of
+// an earlier login behind. The helper for all registries (credsStore) comes last. It also comes
+// last in OpenTofu, but not in docker. An empty name in credHelpers excludes a registry from
+// credsStore, as in docker.
 func (f loginFile) parse(src []byte) ([]*source, error) {
 	wire, err := decodeLoginFile(src, f.legacy)
 	if err != nil {
@@ -247,8 +247,8 @@ func invalidLoginFile(src []byte, err error) error {
 		"correct the file, or move it away and log in again, with: ocibridge login REGISTRY")
 }
 
-// credential returns the entry's credential: the zero credential for an empty entry, which docker
-// leaves when a user logs in with a helper.
+// credential returns the entry's credential. It returns the zero credential for an empty entry,
+// which docker leaves when a user logs in with a helper.
 func (w wireAuth) credential() (credential, error) {
 	c := auth.Credential{Username: w.Username, Password: w.Password, RefreshToken: w.IdentityToken, AccessToken: w.RegistryToken}
 	if w.Auth != "" {

@@ -55,8 +55,8 @@ func newHelperRunner(limit time.Duration) *helperRunner {
 	return h
 }
 
-// newHelperAnswers returns the cache of the answers of helpers. run runs a helper once, and
-// stops it after limit.
+// newHelperAnswers returns the cache of the answers of helpers. The function run must run a
+// helper once, and stop it after limit.
 func newHelperAnswers(limit time.Duration, run func(ctx context.Context, helper, server string) (credential, error)) *fresh.Cache[helperQuestion, credential] {
 	return fresh.New(fresh.Options[helperQuestion, credential]{
 		Key: helperQuestion.String,
@@ -156,9 +156,9 @@ func helperMissing(name string, err error) error {
 	return err
 }
 
-// saysNotFound reports whether the output of a helper says that it has no login
-// ("credentials not found in native keychain"). The message is necessary because the exit
-// status is the same as for a failure. The protocol puts the message on standard output.
+// saysNotFound reports whether the output of a helper says that it has no login ("credentials
+// not found in native keychain"). Only the message tells this case from a failure, because the
+// exit status is the same. The protocol puts the message on standard output.
 func saysNotFound(stdout, stderr []byte) bool {
 	return bytes.Contains(bytes.ToLower(slices.Concat(stdout, stderr)), []byte("credentials not found"))
 }

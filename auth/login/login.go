@@ -14,8 +14,8 @@
 // [redacted]. Their values are passed only to code that sends the secrets or removes them
 // from texts.
 //
-// [Logins.Store] and [Logins.Remove] write logins where docker writes them. They follow the
-// same rules for the order of sources and the names of registries.
+// [Logins.Store] and [Logins.Remove] write logins where docker writes them. For the order of
+// sources and the names of registries, they follow the same rules as the rest of the package.
 //
 // The package reads variables and files only through [Environment]. There are two
 // exceptions: helpers are found on PATH, and the file that Store and Remove edit is read
@@ -155,8 +155,8 @@ func (s *Logins) ExplainNone(r ociaddr.Repository) string {
 	return fmt.Sprintf("no login for %s was found; run: %s", r.Registry, Command(r.Registry))
 }
 
-// Command returns the commands that store a login for the registry. They store it in a place
-// that this package reads.
+// Command returns the commands that store a login for the registry. The commands store the
+// login in a place that this package reads.
 func Command(r ociaddr.Registry) string {
 	if r.Canonical() == ociaddr.DockerHub {
 		return "ocibridge login docker.io, or docker login"
@@ -174,7 +174,7 @@ type Account struct {
 	// used is the login that was chosen when the registry last asked for a credential, or nil if
 	// no login had one. Before the registry asks, it is the best login.
 	used    atomic.Pointer[source]
-	refused atomic.Bool // the registry refused the access token of the login used
+	refused atomic.Bool // the registry refused the access token of the login in used
 }
 
 // Error means that a login could not provide its credential when a registry asked for it.
@@ -223,9 +223,10 @@ func (a *Account) Credential(ctx context.Context) (auth.Credential, error) {
 	return revealed, nil
 }
 
-// RefuseAccessToken records that the registry refused the access token of the login used. It
-// reports whether that login also has a refresh token, which can be tried instead. It
-// returns false if the Authorization header of the refused request has another credential.
+// RefuseAccessToken records that the registry refused the access token of the chosen login. It
+// records this only if the login also has a refresh token, which can be tried instead, and if
+// the Authorization header of the refused request has that access token. It reports whether it
+// has recorded the refusal.
 func (a *Account) RefuseAccessToken(authorization string) bool {
 	used := a.used.Load()
 	if used == nil {
@@ -249,7 +250,7 @@ func (a *Account) Used() string {
 	return ""
 }
 
-// Renew says how to replace the login used after a registry did not accept it.
+// Renew says how to replace the chosen login after a registry did not accept it.
 func (a *Account) Renew() string {
 	if l := a.used.Load(); l != nil && (l.kind == inBlock && l.helper == "" || l.kind == inVariables) {
 		return "put a new one there"

@@ -21,7 +21,7 @@ type source struct {
 	key    key
 	name   string // describes where the credential comes from
 	kind   sourceKind
-	helper string // the name after docker-credential-; "" if cred is the credential
+	helper string // the name after docker-credential-; "" if cred holds the credential
 	cred   credential
 	err    error // what is wrong with the source; reported only if the source is chosen
 

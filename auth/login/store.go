@@ -40,12 +40,13 @@ func (s Stored) String() string {
 // ErrNotLoggedIn means that there is no login to remove.
 var ErrNotLoggedIn = errors.New("not logged in")
 
-// Store stores a user name and a password for r and the repositories below it, or for the
-// whole registry if r has no name. It does not check them. It writes where docker writes: to the
-// helper that the login file names for the registry, or to the login file itself. The file is the
-// one in REGISTRY_AUTH_FILE, config.json in DOCKER_CONFIG, or ~/.docker/config.json. Other content
-// of the file stays, and so do its permissions. A new file is readable by its owner only. If docker
-// edits the file at the same time, one of the two changes may be lost.
+// Store stores a user name and a password for r and the repositories below it, or for the whole
+// registry if r has no name. It does not check them. It writes where docker writes: to the helper
+// that the login file names for the registry, or to the login file itself. The file is the file
+// that REGISTRY_AUTH_FILE names, config.json in the folder that DOCKER_CONFIG names, or
+// ~/.docker/config.json. Other content of the file stays, and so do its permissions. A new file is
+// readable by its owner only. If docker edits the file at the same time, one of the two changes may
+// be lost.
 func (s *Logins) Store(ctx context.Context, r ociaddr.Repository, username string, password Secret) (Stored, error) {
 	e, err := s.opts.Environment.openLoginFile(r)
 	if err != nil {

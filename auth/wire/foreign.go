@@ -74,16 +74,17 @@ func looksLikeHTML(req *http.Request, resp *http.Response) bool {
 
 var (
 	// pageLimits are the limits of one page of tags or repositories. They are high because some
-	// registries put all tags of a repository on one page, of which oras-go reads at most 4 MiB.
+	// registries put all tags of a repository on one page. oras-go reads at most 4 MiB of a
+	// page.
 	pageLimits = document.Limits{Bytes: 4 << 20, Values: 250_000, Elements: 250_000}
-	// referrerLimits are the limits of a list of referrers before oras-go decodes the list.
+	// referrerLimits are the limits of a list of referrers. They are checked before oras-go decodes the list.
 	referrerLimits = document.Limits{Bytes: 4 << 20, Values: 100_000, Elements: 10_000}
 )
 
 // refuseForeign returns a [ForeignError] if the response does not come from a registry. When a
 // registry is down, a proxy in front of the registry often sends a 404. A caller must not conclude
-// from it that the registry lacks the content. refuseForeign also returns an error for lists that
-// are too large.
+// from such a 404 that the registry lacks the content. refuseForeign also returns an error for
+// lists that are too large.
 func refuseForeign(req *http.Request, resp *http.Response) error {
 	if req.Method != http.MethodGet || !wantsJSON(req) {
 		return nil

@@ -105,8 +105,8 @@ func blockedRealms(registry []netip.Addr) []netip.Prefix {
 var nat64 = netip.MustParsePrefix("64:ff9b::/96")
 
 // translated returns the IPv4 address in an IPv4-mapped address or a NAT64 address. oras-go
-// does the same with the addresses of token servers. It returns other addresses without their
-// zone.
+// does the same with the addresses of token servers. translated returns other addresses without
+// their zone.
 func translated(addr netip.Addr) netip.Addr {
 	addr = addr.WithZone("").Unmap()
 	if !nat64.Contains(addr) {

@@ -66,7 +66,7 @@ func drain(resp *http.Response) {
 	}
 }
 
-// isUpload reports whether the request sends data to an upload, completes or cancels it.
+// isUpload reports whether the request sends data to an upload, or completes or cancels an upload.
 func isUpload(req *http.Request) bool {
 	return req.Method != http.MethodPost && strings.Contains(req.URL.Path, "/blobs/uploads/")
 }

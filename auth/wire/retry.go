@@ -24,8 +24,9 @@ const (
 
 // retrier is a transport that retries the requests that [repeatable] allows. It retries after
 // status 429, 502, 503 or 504, and a GET or HEAD also after status 500. It retries if the
-// connection is refused, or breaks before the response. With the check readWhole below it, it
-// also retries if the connection breaks in the middle of a small response that is not a blob.
+// connection is refused, or breaks before the response. If the check readWhole is below it in
+// the chain, it also retries if the connection breaks in the middle of a small response that is
+// not a blob.
 //
 // The maximum wait starts at delay and doubles with each retry. Each wait is random between half
 // the maximum and the maximum ("equal jitter"): with waits down to zero, all retries could end

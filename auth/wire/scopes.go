@@ -13,10 +13,10 @@ import (
 var repositoryPath = regexp.MustCompile(`^/v2/(.+)/(?:tags|manifests|blobs|referrers)/`)
 
 // ownScopes returns the request without the scopes of other repositories in its context. oras-go
-// requests one token with all scopes of the context, which also has the scope of the destination
-// when oras-go copies between two repositories. Harbor grants permissions by the project of the
-// first scope in the token request. If a robot account belongs to another project, it gets no
-// permissions.
+// requests one token with all scopes of the context. When oras-go copies between two
+// repositories, the context also has the scope of the destination. Harbor grants permissions by
+// the project of the first scope in the token request. If a robot account belongs to another
+// project, it gets no permissions.
 //
 // The request for a mount keeps the scopes of two repositories. A request whose path
 // contains no repository keeps all scopes.

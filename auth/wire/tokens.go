@@ -134,8 +134,8 @@ func (c *tokenCache) fetch(ctx context.Context, k tokenKey, fetch tokenFetch) (s
 	}
 }
 
-// fetchOnce fetches a token and caches it. It does not cache a failure, because its text may be
-// long.
+// fetchOnce fetches a token and caches it. It does not cache a failure, because the text of the
+// failure may be long.
 func (c *tokenCache) fetchOnce(ctx context.Context, k tokenKey, fetch tokenFetch) (string, error) {
 	life := &tokenLife{asked: c.now()}
 	value, err := fetch(context.WithValue(ctx, tokenLifeKey{}, life))

@@ -52,16 +52,16 @@ func readClock(req *http.Request, resp *http.Response) error {
 	return nil
 }
 
-// redirectRedactor is a transport that keeps secret queries out of errors. net/http and
-// oras-go quote the URL of a failed request in their errors. The query of a redirected
-// request may contain a signature, with which anyone can read a blob. The query of an
-// upload contains the state of the upload.
+// redirectRedactor is a transport that keeps secret queries out of errors. net/http and oras-go
+// quote the URL of a failed request in their errors. The query of a redirected request may
+// contain a signature that lets anyone read a blob. The query of an upload contains the state
+// of the upload.
 type redirectRedactor struct{ next http.RoundTripper }
 
-// RoundTrip sends a copy of the request, and removes the query from the original. A
-// transport should not modify the caller's request. Here it does no harm. http.Client,
-// which sends redirected requests, and the code for uploads use the original only for
-// errors. The next part of an upload is sent to the URL in the response.
+// RoundTrip sends a copy of the request, and removes the query from the original. A transport
+// should not modify the caller's request. Here, the change does no harm. http.Client, which
+// sends redirected requests, and the code for uploads use the original only for errors. The
+// next part of an upload is sent to the URL in the response.
 func (t redirectRedactor) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.URL.RawQuery == "" || req.Response == nil && !isUpload(req) {
 		return t.next.RoundTrip(req)

@@ -97,7 +97,7 @@ func (o Options) Validate() error {
 type Connections struct {
 	opts   Options
 	byHost map[string]configured
-	base   http.RoundTripper // shared sends through it, and also reports the requests
+	base   http.RoundTripper // the transport shared sends through base, and also reports the requests
 	shared http.RoundTripper
 
 	sent    *sentSecrets

@@ -58,7 +58,7 @@ type Token struct {
 	Name   string
 	SHA256 [sha256.Size]byte // the SHA-256 sum of the token
 	// Selector selects the providers and modules that the token may read. Patterns for one kind
-	// alone do not let it read the other kind.
+	// alone do not let the token read the other kind.
 	Selector subject.Selector
 	Expires  time.Time // zero: the token never expires
 	Operator bool
@@ -234,8 +234,8 @@ var everybody = &Client{grants: []*grant{{}}}
 
 // Person returns the client of a request for a page. The token may also be a password with any user name, because
 // browsers can send passwords. A nil control returns a client that may read everything. If Person fails with
-// [ErrUnknown], the caller answers with a [Challenge]. The other error is [ErrUnavailable]. Callers count refused
-// requests with [Control.Refused].
+// [ErrUnknown], the caller can answer with a [Challenge]. The other error is [ErrUnavailable]. Person counts no
+// refused requests, so callers count them with [Control.Refused].
 func (c *Control) Person(r *http.Request) (*Client, error) {
 	if c == nil {
 		return everybody, nil

@@ -89,8 +89,8 @@ func capabilityMAC(key, claims []byte, file string) []byte {
 }
 
 // verify checks a capability for a file of the given provider or module. It returns the grant, which is nil if the
-// capability is invalid, and the hash of the digest that it covers. The amount of work does not depend on the reason why
-// a capability is invalid.
+// capability is invalid, and the hash of the digest that the capability covers. The amount of work does not depend on
+// the reason why a capability is invalid.
 func (c *Control) verify(capability, file string, of subject.Address, now time.Time) (*grant, [sha256.Size]byte) {
 	var raw [size]byte
 	text := strings.TrimPrefix(capability, mark)

@@ -23,8 +23,8 @@ const retryAfter = 5
 // Private is the Cache-Control header of every response that depends on the client.
 const Private = "private, no-store"
 
-// Handler removes the capability from a request's path, before next sees the request. next contains all other handlers,
-// including the one that logs requests.
+// Handler removes the capability from a request's path, before next sees the request. next must contain all other
+// handlers, including the handler that logs requests.
 func (c *Control) Handler(next http.Handler) http.Handler {
 	if c == nil {
 		return next

@@ -191,7 +191,8 @@ func splitKeySet(body []byte) ([]json.RawMessage, error) {
 }
 
 // parseKey parses a public key, and returns false if this package cannot use it. It passes only the members of a public
-// key to go-jose, which would otherwise parse certificates, and validate private keys, which can take hours.
+// key to go-jose, which would otherwise parse certificates and validate private keys. Validating a private key can take
+// hours.
 func parseKey(raw json.RawMessage) (jose.JSONWebKey, bool) {
 	var key struct {
 		Type    string  `json:"kty"`

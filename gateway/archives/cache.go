@@ -43,12 +43,13 @@ import (
 // uses. If there is no room for an archive, it is not cached.
 //
 // Any number of processes may share a folder. The folder alone decides what is cached: each process
-// serves what the others have fetched, and fetches again what they have evicted. Two processes may
-// fetch the same archive at once; the later one replaces the file of the earlier one. A fetch's
-// temporary file has the size of its archive from the beginning, so that each process sees the room
-// that the others need. The process that fetches locks the file until the file has its final name, so
-// that no other process removes it. On Unix, an archive that another process evicts can still be read
-// by the responses that have it open. On Windows, it cannot be evicted.
+// serves the archives that other processes have fetched, and fetches an archive again that another
+// process has evicted. Two processes may fetch the same archive at once; the later one replaces the
+// file of the earlier one. A fetch's temporary file has the size of its archive from the beginning,
+// so that each process sees how much room the fetches of other processes need. The process that
+// fetches locks the file until the file has its final name, so that no other process removes it. On
+// Unix, an archive that another process evicts can still be read by the responses that have it open.
+// On Windows, it cannot be evicted.
 //
 // Everyone who can write to the folder can forge its h1 hashes, because the checksums of these
 // hashes only detect damage.
@@ -67,7 +68,7 @@ type Cache struct {
 	contents
 }
 
-// work limits and counts what the cache does at the moment.
+// work limits and counts the fetches and the computations of h1 hashes in progress.
 type work struct {
 	fetches chan struct{}  // a semaphore: one element for each fetch
 	running sync.WaitGroup // fetches
@@ -82,7 +83,7 @@ type space struct {
 	bytes     atomic.Int64 // the size of the folder at the last count, plus this process's changes since
 }
 
-// contents records what the process knows about the archives, and which are in use.
+// contents records what the process knows about the archives, and which archives are in use.
 type contents struct {
 	mu     sync.Mutex // guards the fields below; room is never locked while mu is held
 	known  map[string]known
@@ -130,7 +131,7 @@ type CacheOptions struct {
 
 // OpenCache opens the cache in a folder, and creates the folder if needed. The cache holds at most
 // maxSize bytes; 0 means [DefaultSize]. OpenCache removes the unfinished fetches of processes that
-// have exited. The caller closes the cache.
+// have exited. The caller must close the cache.
 func OpenCache(dir string, maxSize int64, o CacheOptions) (*Cache, error) {
 	c := &Cache{
 		dir: filepath.Join(dir, "archives"), id: rand.Text(), max: maxSize, h1: o.H1,
@@ -271,7 +272,7 @@ func (c *Cache) rehash(ctx context.Context, f *os.File, info fs.FileInfo, hex st
 	return nil
 }
 
-// update calls change with what the process knows about an archive, and stores the result.
+// update passes what the process knows about an archive to the function change, and stores the result.
 func (c *Cache) update(hex string, change func(*known)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -25,7 +25,8 @@ type shared struct {
 }
 
 // open opens an archive in the folder or in the registry. It returns a reader as soon as the first
-// bytes are available. If the error wraps errBypass, the caller reads from the registry instead.
+// bytes are available. If the error wraps errBypass, the caller must read from the registry
+// instead.
 func (c *Cache) open(ctx context.Context, a Archive, l Limits) (_ *reader, err error) {
 	defer func() {
 		if errors.Is(err, errBypass) {
@@ -164,8 +165,9 @@ func (c *Cache) copy(ctx context.Context, s *shared, in *stream) error {
 	return in.check()
 }
 
-// prepare makes room for a fetch, and creates its temporary file. The caller calls end after the
-// fetch. end removes the file, unless [Cache.commit] has renamed it. Every error wraps errBypass.
+// prepare makes room for a fetch, and creates its temporary file. The caller must call end after
+// the fetch. end removes the file, unless [Cache.commit] has renamed it. Every error wraps
+// errBypass.
 func (c *Cache) prepare(ctx context.Context, s *shared) (end func(), err error) {
 	select {
 	case c.fetches <- struct{}{}:

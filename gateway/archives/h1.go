@@ -20,7 +20,7 @@ const (
 	// noH1, a space, and the SHA-256 sum of the archive's digest and the h1: hash. The file is empty
 	// until the hash is computed.
 	metaSuffix = ".meta"
-	noH1       = "none"  // marks archives of which clients could compute different h1 hashes
+	noH1       = "none"  // marks archives for which clients could compute different h1 hashes
 	maxMeta    = 1 << 10 // the maximum number of bytes that are read from a meta file
 )
 

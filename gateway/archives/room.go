@@ -32,7 +32,7 @@ const (
 	shortPatience = 50 * time.Millisecond
 )
 
-// lock locks the cache against other processes. The caller holds room.
+// lock locks the cache against other processes. The caller must hold the mutex room.
 func (c *Cache) lock() (*os.File, error) {
 	patience := lockPatience
 	if c.lockedOut {
@@ -95,7 +95,7 @@ func (c *Cache) reserve(size int64) (*os.File, error) {
 
 // shrink removes the least recently used archives until at most limit bytes are left. It returns
 // the number of bytes that are left, which exceeds limit if archives are in use by this process or
-// cannot be removed. The caller holds room and the lock.
+// cannot be removed. The caller must hold the mutex room and the lock.
 func (c *Cache) shrink(limit int64) (total int64, err error) {
 	archives, total, err := c.count()
 	if err != nil {
@@ -137,7 +137,8 @@ func (c *Cache) inUse() map[string]bool {
 }
 
 // count returns the archives in the folder, and the total size of its files. It removes the files of
-// processes that have exited, and forgets archives that no longer exist. The caller holds room.
+// processes that have exited, and forgets archives that no longer exist. The caller must hold the
+// mutex room.
 func (c *Cache) count() (archives []entry, total int64, err error) {
 	if total, err = c.sweep(); err != nil {
 		return nil, 0, err
@@ -189,7 +190,7 @@ func (c *Cache) countIn(part string) ([]entry, error) {
 	return out, nil
 }
 
-// forgetMissing removes archives that are neither in the folder nor in use from c.known.
+// forgetMissing removes from c.known the archives that are neither in the folder nor in use.
 func (c *Cache) forgetMissing(present map[string]bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -203,7 +204,8 @@ func (c *Cache) forgetMissing(present map[string]bool) {
 	}
 }
 
-// sweep removes the temporary files of processes that have exited, and returns the size of others.
+// sweep removes the temporary files of processes that have exited, and returns the total size of the other
+// temporary files.
 func (c *Cache) sweep() (inUse int64, err error) {
 	entries, err := os.ReadDir(c.temporary())
 	if err != nil {

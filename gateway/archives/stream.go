@@ -161,7 +161,8 @@ func (c *connection) Read(p []byte) (int, error) {
 	return n, c.explain(err)
 }
 
-// explain returns err, wrapped in ErrStalled if the request was cancelled because it stalled.
+// explain returns err or, if the request was cancelled because the registry stalled, an error that wraps
+// ErrStalled and contains the text of err.
 func (c *connection) explain(err error) error {
 	if err != nil && err != io.EOF && c.stalled.Load() {
 		return fmt.Errorf("%w: %v", ErrStalled, err)
@@ -220,7 +221,8 @@ func (r *reader) Seek(offset int64, whence int) (int64, error) {
 }
 
 // fallBack makes the reader continue at its offset with a stream from the registry. The stream's hash
-// needs all bytes before the offset. It gets them from the file, as far as the file has them.
+// needs all bytes before the offset. fallBack takes these bytes from the file, as far as the file has
+// them.
 func (r *reader) fallBack() error {
 	offset, err := r.Seek(0, io.SeekCurrent)
 	if err != nil {

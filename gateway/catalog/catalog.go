@@ -83,7 +83,7 @@ type Account struct {
 type Deny struct {
 	Pattern  subject.Pattern     // never nil
 	Versions provider.VersionSet // the zero value means all versions
-	Reason   string              // what clients and people learn, or ""
+	Reason   string              // the text that clients and users see, or ""
 }
 
 // FindDeny returns a rule that denies a version of a provider or a module, if there is one. It
@@ -107,8 +107,8 @@ type Denial struct {
 	Reason   string             // never ""
 }
 
-// Denials returns the denials that clients of a listed provider or module learn about, in the order of
-// the rules that have a reason. A version is in at most one denial. A rule may name one version of one
+// Denials returns the denials that clients see for a listed provider or module, in the order of the
+// rules that have a reason. A version is in at most one denial. A rule may name one version of one
 // provider or module. Denials returns that version even if it is not in i.All, because it may have
 // been removed.
 func (c *Catalog) Denials(i *Item) (out []Denial) {
@@ -174,8 +174,9 @@ type Options struct {
 	Repository func(context.Context, subject.Address) (Store, error)
 	// Account returns the account of the repository. nil means the zero [Account] for all.
 	Account func(subject.Address) Account
-	// FreshToken returns a context whose requests use new tokens. The registry's response then
-	// shows what the login is allowed to read now. nil means that "denied" never means absent.
+	// FreshToken returns a context whose requests use new tokens. The registry's response to
+	// such a request shows what the login is allowed to read now. nil means that "denied" never
+	// means absent.
 	FreshToken func(context.Context) context.Context
 	// Check, if not nil, is called when the index of a version is first read. It returns the
 	// version to be served, or an error that refuses the version. The catalog does not call
@@ -303,8 +304,8 @@ func (v View) get(ctx context.Context, q question) (*Item, error) {
 }
 
 // Versions returns an item whose Versions field lists the versions of a provider or a module. The list
-// omits denied versions, even if it is empty then. [ErrAbsent] and [ErrNotServed] mean that
-// the provider or the module does not exist here. Any other error means that the versions are unknown.
+// omits denied versions, even if no version remains. [ErrAbsent] and [ErrNotServed] mean that the
+// provider or the module does not exist here. Any other error means that the versions are unknown.
 func (v View) Versions(ctx context.Context, a subject.Address) (*Item, error) {
 	return v.get(ctx, v.question(listing, a))
 }
@@ -401,8 +402,8 @@ func (v View) Warm(path string, now time.Time) (*Item, bool) {
 	return a.Value, true
 }
 
-// CacheDocument caches a document of at most size bytes with the item from which it was made, for
-// [Item.Document].
+// CacheDocument caches a document with the item that the document was made from, for
+// [Item.Document]. size is the maximum size of the document in bytes.
 func (c *Catalog) CacheDocument(i *Item, kind Document, value any, size int) {
 	i.documents[kind].Store(&cachedDocument{value, int64(size)})
 	c.cache.Resize(i.about)

@@ -48,7 +48,7 @@ type observed struct {
 	exist  []subject.Address
 }
 
-// account returns the entry of an account. It is called with mu held.
+// account returns the entry of an account. The caller must hold mu.
 func (w *watch) account(name string) *observed {
 	o := w.accounts[name]
 	if o == nil {

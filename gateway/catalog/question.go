@@ -179,8 +179,8 @@ type cachedDocument struct {
 // newItem returns an empty item for the answer to a question.
 func newItem(q question) *Item { return &Item{Address: q.provider(), Version: q.version, about: q} }
 
-// Document returns the document of a kind that [Catalog.CacheDocument] has cached with the
-// item, or nil.
+// Document returns the item's document of the given kind, or nil if [Catalog.CacheDocument] has
+// not cached one.
 func (i *Item) Document(kind Document) any {
 	if d := i.documents[kind].Load(); d != nil {
 		return d.value
@@ -309,7 +309,7 @@ func versionsIn(tags []ociaddr.Tag, of subject.Address) (out tagList) {
 }
 
 // tag returns the tag of a version according to the last list of tags in memory. Without such a
-// list, the tag of a module's version has no leading v.
+// list, tag assumes that the tag of a module's version has no leading v.
 func (c *Catalog) tag(q question) ociaddr.Tag {
 	tag, _ := ociaddr.VersionTag(q.version) // reading the version reports the error
 	if list := c.cache.Last(c.Registry().question(listing, q.subject)); list != nil && list.Err == nil && slices.Contains(list.Value.tags.leadingV, q.version) {

@@ -31,9 +31,9 @@ func (q question) recordName() string {
 	return ""
 }
 
-// save writes an answer of the registry to disk, unless a later answer differs. The fetch of the
-// later answer then saves that answer. If an answer is unchanged, save writes it again only when
-// the time in its record is outdated.
+// save writes an answer of the registry to disk, unless a later answer differs. In that case,
+// the fetch of the later answer saves the later answer. If an answer is unchanged, save writes
+// it again only when the time in its record is outdated.
 func (c *Catalog) save(up *upstream, item *Item, err error, latest *answer) {
 	if latest == nil || latest.Value != item || latest.Err != err {
 		return
@@ -70,8 +70,8 @@ func (c *Catalog) isOutdated(i *Item, now time.Time) bool {
 }
 
 // isSaved reports whether an answer that was saved is still on disk. Another gateway that shares
-// the folder may have removed its files. If the record is outdated, isSaved also checks the
-// content, and marks it as used.
+// the folder may have removed the files of the answer. If the record is outdated, isSaved also
+// checks the content, and marks the content as used.
 func (c *Catalog) isSaved(last *answer) bool {
 	if last == nil || last.Err != nil || last.Value.savedAt.Load() == 0 {
 		return true
@@ -121,7 +121,7 @@ func (c *Catalog) write(up *upstream, item *Item, at time.Time) error {
 	return c.disk.putRecord(up.subject, name, newRecord(item, at))
 }
 
-// newRecord returns the record of an item that the registry last confirmed at the time at.
+// newRecord returns the record of an item. at is when the registry last confirmed the item.
 func newRecord(item *Item, at time.Time) record {
 	r := record{Provider: pathOf(item.about.subject), Version: item.Version, Confirmed: at, ETag: item.tags.etag, Versions: item.tags.versions, LeadingV: item.tags.leadingV}
 	if found := item.Found; found != nil {

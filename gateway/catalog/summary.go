@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	minSummarized  = 2               // the number of versions from which a summary saves requests
+	minSummarized  = 2               // for fewer versions, a summary saves no requests
 	summaryTimeout = 2 * time.Second // how long a listing waits for a summary before it reads the versions
 )
 
@@ -84,8 +84,8 @@ func withOffer(stored artifact.VersionSummary, offer Offer) (artifact.VersionSum
 }
 
 // fetchSummary reads the summary in a repository's state. The error of the answer is [ErrAbsent] if
-// there is no state, or if the registry refuses to show the state. It is another error if the
-// summary is invalid.
+// there is no state, or if the registry refuses to show the state. The answer has another error if
+// the summary is invalid.
 func (c *Catalog) fetchSummary(ctx context.Context, up *upstream, item *Item) (*Item, error) {
 	if before := up.before; before != nil && before.Err == nil {
 		same, err := resolvesTo(ctx, up.store, ociaddr.StateTag, before.Value.state.Digest)

@@ -22,8 +22,8 @@ type Offer struct {
 	Version   provider.Version    `json:"version"`
 	Protocols []string            `json:"protocols,omitempty"` // nil if not known
 	Platforms []provider.Platform `json:"platforms,omitempty"` // nil if not known
-	// Signed means that the trust policy requires a signature wherever clients require one. Lists then contain the
-	// version before its signature is verified.
+	// Signed means that the trust policy requires a signature wherever clients require one. In that case, lists
+	// contain the version before its signature is verified.
 	Signed bool `json:"-"`
 }
 
@@ -54,7 +54,7 @@ type Origin interface {
 
 // Blob is one package, in the registry or at its origin.
 type Blob interface {
-	// Exists reports whether the package can be opened, or true if this is unknown.
+	// Exists reports whether the package can be opened. It returns true if this is unknown.
 	Exists(context.Context) (bool, error)
 	// Size returns the size of the package in bytes. It is called if the version does not
 	// state the size, and waits until the size is known. Begin means that the caller is about
@@ -264,7 +264,8 @@ func (i *Item) Stored() *artifact.Version {
 	return i.Found
 }
 
-// Named puts the provider and the version in front of the text of err, unless it begins with them.
+// Named puts the provider and the version in front of the text of err, unless the text already begins with
+// them.
 func Named(a provider.Address, v provider.Version, err error) error {
 	name := fmt.Sprintf("%s %s: ", a, v)
 	if strings.HasPrefix(err.Error(), name) {

@@ -139,7 +139,8 @@ func (u *upstream) whole(ctx context.Context, desc ocispec.Descriptor) ([]byte, 
 	return data, nil
 }
 
-// readAll reads a body. It returns limit+1 bytes of a longer body, so that the caller notices.
+// readAll reads a body. If the body is longer than limit bytes, readAll returns limit+1 bytes, so that the
+// caller notices the excess.
 func (u *upstream) readAll(ctx context.Context, body io.Reader, limit int64) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(body, limit+1))
 	if err != nil {
@@ -224,8 +225,8 @@ type condition struct {
 
 type conditionKey struct{}
 
-// Conditional returns a client for remote.Repository.Client. If the registry sends ETags, a
-// [Catalog] with this client does not fetch an unchanged list of tags again.
+// Conditional returns a client for the field Client of a remote.Repository. If the registry
+// sends ETags, a [Catalog] with this client does not fetch an unchanged list of tags again.
 func Conditional(client remote.Client) remote.Client { return conditional{client} }
 
 type conditional struct{ next remote.Client }

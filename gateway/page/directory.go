@@ -22,7 +22,7 @@ import (
 const (
 	listTimeout  = time.Minute            // how long a registry may take to list its repositories
 	listPatience = 2 * time.Second        // how long a request waits for the first list, before the page shows the known names
-	agedPatience = 250 * time.Millisecond // how long it waits if there is an older list
+	agedPatience = 250 * time.Millisecond // how long a request waits if there is an older list
 	// listRest is the minimum pause between two lists, as a multiple of the duration of the previous one. It reduces the
 	// load on registries with many repositories, or whose list needs a request for each repository.
 	listRest  = 20
@@ -96,7 +96,7 @@ func requestList(ctx context.Context, list func(context.Context) Names, last *fr
 	if len(l.entries) == 0 && !l.complete && last != nil {
 		l.entries = last.Value.entries
 	}
-	l.entries = slices.SortedFunc(slices.Values(l.entries), byName) // sorting a part makes it fast when known sorts all entries
+	l.entries = slices.SortedFunc(slices.Values(l.entries), byName) // known sorts all entries faster if this part is already sorted
 	return l
 }
 
@@ -149,7 +149,7 @@ func entriesOf[A subject.Address](all []A) []entry {
 
 const (
 	overviewReads    = 8           // how many providers and modules a list reads concurrently
-	overviewPatience = time.Second // how long the page waits for them; the reads continue, for the next request
+	overviewPatience = time.Second // how long the page waits for these reads; they continue, for the next request
 )
 
 // overviewView is a provider or module in a list. Only the address is set if the registry has no versions, or did not

@@ -65,11 +65,11 @@ type Options struct {
 	// client may see where the providers are stored. modules are the sorted hosts of the known modules that the client
 	// may read. If Setup is nil, the page shows no configuration.
 	Setup func(gateway string, private bool, modules []svchost.Hostname) Setup
-	// ModuleHost returns the host block with which clients ask the gateway at a URL for the modules of a host, or "" if
-	// there is no such block. It may be nil.
+	// ModuleHost returns the host block with which clients request the modules of a host from the gateway, or "" if
+	// there is no such block. gateway is the gateway's URL. ModuleHost may be nil.
 	ModuleHost func(gateway string, host svchost.Hostname) string
-	// Reference returns the OCI reference of a version, without a scheme, or "" if clients of the gateway at a URL cannot
-	// read it from a registry. It may be nil.
+	// Reference returns the OCI reference of a version, without a scheme, or "" if clients of the gateway cannot read
+	// the version from a registry. gateway is the gateway's URL. Reference may be nil.
 	Reference func(gateway string, a provider.Address, v provider.Version) string
 	// ModuleRepository is like Reference, for the repository of a module.
 	ModuleRepository func(gateway string, a module.Address) string
@@ -184,7 +184,7 @@ func withoutSlash(w http.ResponseWriter, r *http.Request) {
 }
 
 // gatewayURL returns the gateway's URL for clients, with a slash at the end. It is the first of these that exists: the
-// public URL, an https URL with the request's Host if that is valid, the gateway's Address, a placeholder.
+// public URL, an https URL with the request's Host if that is valid, the gateway's Address, or a placeholder.
 func (p *page) gatewayURL(r *http.Request) *url.URL {
 	switch {
 	case p.PublicURL != nil:

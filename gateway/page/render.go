@@ -238,5 +238,6 @@ func (p *page) reachesOrigin(r *http.Request, e entry, status int) bool {
 	return err == nil && base != nil
 }
 
-// isInvalid reports whether err means that the stored version is invalid, or its evidence does not prove its origin.
+// isInvalid reports whether err means that the stored version is invalid, or that the evidence does not prove the
+// version's origin.
 func isInvalid(err error) bool { return artifact.IsInvalid(err) || errors.Is(err, verify.ErrRefused) }

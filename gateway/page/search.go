@@ -183,7 +183,8 @@ func counted(all []entry) string {
 	return strings.Join(out, " and ")
 }
 
-// matches reports whether an address, in its path form or its displayed form, contains all words, in lower case.
+// matches reports whether an address, in its path form or its displayed form, contains all words. The words must
+// be in lower case.
 func matches(e entry, words []string) bool {
 	if len(words) == 0 {
 		return true
@@ -206,7 +207,8 @@ func matches(e entry, words []string) bool {
 	return true
 }
 
-// rank orders the results of a search for one word: names that are equal to it, those that begin with it, and all others.
+// rank orders the results of a search for one word: names that are equal to the word, names that begin with the word,
+// and all others.
 func rank(e entry, word string) int {
 	switch {
 	case e.name() == word:
@@ -253,7 +255,8 @@ type pager struct {
 	What, Back, On string // the label, and the texts of its links
 }
 
-// newPager returns the requested page, or the nearest existing one. It shows the list's elements from:to.
+// newPager returns the requested page, or the nearest existing one. The page shows the elements from:to of
+// the list.
 func newPager(total, size int, asked string) (p pager, from, to int) {
 	p.Pages = max(1, (total+size-1)/size)
 	n, _ := strconv.Atoi(asked)

@@ -56,8 +56,8 @@ type choice struct {
 	named   bool   // the path has the version
 }
 
-// open reads the versions of the provider or module of v, and chooses the version to show. The bool is false if it has
-// answered the request itself. err is the error of the address in the path. name is for messages.
+// open reads the versions of the provider or module of v, and chooses the version to show. The bool is false if open
+// itself has answered the request. err is the error of the address in the path. name is for messages.
 func (p *page) open(ctx context.Context, w http.ResponseWriter, r *http.Request, v *subjectView, view catalog.View, name string, err error) (*catalog.Item, bool) {
 	who := p.known(w, r)
 	switch {

@@ -123,7 +123,7 @@ func (p *planner) addSteps(ctx context.Context, asked []provider.Version, waits 
 	return nil
 }
 
-// latest plans the versions, newest first, until as many of them count as [Want.Latest] requests.
+// latest plans the versions, newest first, until the number of versions that count reaches [Want.Latest].
 func (p *planner) latest(ctx context.Context, asked []provider.Version) ([]plannedVersion, error) {
 	limit := p.want.Latest
 	if limit == 0 {

@@ -203,9 +203,9 @@ func (p *pruner) untagVersion(ctx context.Context, step Step) (*untagged, error)
 	return u, nil
 }
 
-// removeAnnouncements removes the announcements of a version that the function which selects. It
-// also removes announcement tags that name no valid announcement. If one of the announcements is
-// open, it removes nothing, and the error wraps errBeingPushed.
+// removeAnnouncements removes those announcements of a version that the parameter which selects.
+// It also removes announcement tags that name no valid announcement. If one of the announcements
+// is open, it removes nothing, and the error wraps errBeingPushed.
 func (p *pruner) removeAnnouncements(ctx context.Context, v provider.Version, which func(repo.Announced) bool) error {
 	tags, err := p.recent.List(ctx, p.state.dest.Store, p.o.Push.Now) // the plan's list may lack the tags of new pushes
 	if err != nil {

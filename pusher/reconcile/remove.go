@@ -31,7 +31,7 @@ type RemoveRequest struct {
 
 // Removal is the removal of one version, or of some platforms of one version of a provider.
 type Removal struct {
-	Subject    subject.Address    `json:"-"` // in JSON, under the word for its kind
+	Subject    subject.Address    `json:"-"` // in JSON, the key is the word for its kind
 	Version    provider.Version   `json:"version"`
 	Repository ociaddr.Repository `json:"repository"`
 	Tags       []ociaddr.Tag      `json:"tags,omitempty"` // of a module's version, with and without a leading v
@@ -48,7 +48,7 @@ type Removal struct {
 
 	found *artifact.Version   // what the tag names; nil if the tag is gone
 	noted []*artifact.Version // earlier indexes of the version, without a tag
-	zips  []*artifact.Version // what the tags of a module's version name
+	zips  []*artifact.Version // the manifests that the tags of a module's version name
 	state *repositoryState    // of a module
 }
 
@@ -68,7 +68,8 @@ type Referrer struct {
 	desc ocispec.Descriptor
 }
 
-// RemovePlan says what a [Remover] will remove. The removals are in the order of the requests, those of modules last.
+// RemovePlan says what a [Remover] will remove. The removals are in the order of the requests, except that removals
+// of modules come last.
 type RemovePlan struct {
 	Removals []*Removal
 	Warnings []string
@@ -118,7 +119,7 @@ func NewRemover(o pusher.Options, referrers bool) *Remover {
 }
 
 // Plan finds out what to remove, and changes nothing. A failure of one version or repository is
-// recorded in the plan, and does not affect the others.
+// recorded in the plan, and does not affect other versions and repositories.
 func (r *Remover) Plan(ctx context.Context, requests []RemoveRequest) (*RemovePlan, error) {
 	plan := &RemovePlan{}
 	var zips []RemoveRequest
@@ -261,8 +262,8 @@ func (r *Remover) read(ctx context.Context, state *repositoryState, q RemoveRequ
 	return found, nil
 }
 
-// notedIndexes reads the indexes of a version that lost their tag. The state of the repository
-// notes them. One of them is the version's last index if an earlier removal was interrupted.
+// notedIndexes reads the untagged indexes of a version, which the state of the repository
+// notes. One of them is the version's last index if an earlier removal was interrupted.
 func (r *Remover) notedIndexes(ctx context.Context, state *repositoryState, replaced []artifact.Replaced, found *artifact.Version, q RemoveRequest) (out []*artifact.Version, err error) {
 	for _, noted := range replaced {
 		if noted.Version != q.Version || found != nil && found.Index.Digest == noted.Manifest.Digest {

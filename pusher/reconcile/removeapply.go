@@ -112,8 +112,8 @@ func (a *removalRun) run(ctx context.Context) error {
 	return failure
 }
 
-// note records the indexes that lose their tag in the repository's state, so that another
-// removal finds them if this one is interrupted.
+// note records in the repository's state which indexes lose their tag, so that another removal
+// finds them if this one is interrupted.
 func (a *removalRun) note(ctx context.Context) {
 	var change repo.StateChange
 	for _, removal := range a.removals {
@@ -130,7 +130,7 @@ func (a *removalRun) note(ctx context.Context) {
 }
 
 // removeTag removes the tag of a version or, for a removal of platforms, moves the tag to an
-// index without the platforms. It returns the indexes that then have no tag.
+// index without the platforms. It returns the indexes that have no tag afterwards.
 func (a *removalRun) removeTag(ctx context.Context, removal *Removal) (gone []untagged, err error) {
 	step := Step{Step: pusher.Step{Provider: a.state.provider, Version: removal.Version, Platforms: removal.Platforms, Size: removal.Size}}
 	switch {

@@ -16,9 +16,9 @@ import (
 	"github.com/ocibridge/ocibridge/pusher/repo"
 )
 
-// listReferrersOf finds the referrers of the manifests that a removal removes, and their own
-// referrers. reached are the digests that tags name after the removal. refused is the error with
-// which the registry refuses to list referrers, or nil.
+// listReferrersOf finds the referrers of the manifests that a removal removes, and the referrers
+// of these referrers. reached are the digests that tags name after the removal. refused is the
+// error with which the registry refuses to list referrers, or nil.
 func listReferrersOf(ctx context.Context, state *repositoryState, removal *Removal, reached map[digest.Digest]bool) (refused, err error) {
 	s := &referrerSearch{state: state, seen: map[digest.Digest]bool{}}
 	for _, v := range removal.versions() {

@@ -137,7 +137,8 @@ func (r *Remover) applyZip(ctx context.Context, removal *Removal, out *RemoveOut
 		return err
 	}
 	defer unlock()
-	// 1. Remove the tags. The tag that clients use comes last: once it is gone, they would use the other tag.
+	// 1. Remove the tags. The tag that clients use comes last: once it is gone, clients would use the other
+	// tag.
 	for _, tag := range slices.Backward(removal.Tags) {
 		if err := p.untagZip(ctx, removal, tag); err != nil {
 			return err

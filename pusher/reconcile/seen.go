@@ -18,10 +18,10 @@ import (
 // them.
 var ErrNoAges = errors.New("the ages of its versions are not known")
 
-// waits returns the requested versions that are too young, each with the time at which its
-// wait ends. Stored versions do not wait. Versions that the source had at the provider's
-// first sync with a cooldown do not wait either. waits also collects the versions that no
-// sync has seen before, so that [Syncer.Apply] can note them.
+// waits returns the requested versions whose cooldown has not ended, each with the time at
+// which the cooldown ends. The cooldown does not apply to stored versions, or to versions that
+// the source had at the provider's first sync with a cooldown. waits also collects the versions
+// that no sync has seen before, so that [Syncer.Apply] can note them.
 func (p *planner) waits(ctx context.Context, asked []provider.Version) (map[provider.Version]time.Time, error) {
 	if p.want.Cooldown == 0 {
 		return nil, nil
@@ -95,7 +95,7 @@ func (p *planner) checkFirstSync(ctx context.Context) error {
 // record fails only for a provider with a cooldown, and otherwise warns.
 func (s *Syncer) record(ctx context.Context, state *repositoryState, replaced []artifact.Replaced, out *Outcome) error {
 	change := repo.StateChange{Seen: map[provider.Version]time.Time{}, Cooldown: state.firstSync, Replaced: replaced}
-	var now time.Time // zero in a first sync, because its versions do not wait
+	var now time.Time // zero in a first sync, because the cooldown does not apply to its versions
 	if !state.firstSync {
 		now = s.o.Push.Now()
 	}

@@ -150,8 +150,7 @@ func (p *pruner) children(ctx context.Context) []ocispec.Descriptor {
 	return out
 }
 
-// restore restores deleted manifests. If a tag names a deleted manifest by now, restore
-// stores the manifest again.
+// restore stores a deleted manifest again if a tag names it by now.
 func (p *pruner) restore(ctx context.Context, deleted []artifact.Blob) error {
 	if len(deleted) == 0 {
 		return nil
@@ -178,9 +177,9 @@ func (p *pruner) deleteProbe(ctx context.Context) error {
 	return nil
 }
 
-// named returns the digests of the manifests and layers that tags name, directly or through an
-// index. It skips tags for which skip returns true. If skip is nil, it skips none. It always skips
-// a fallback tag that names its own subject, because "cosign copy" of cosign 3 gives one to each manifest.
+// named returns the digests of the manifests and layers that tags name, directly or through an index. It
+// skips tags for which skip returns true. If skip is nil, it skips none. It always skips a fallback tag
+// that names its own subject, because "cosign copy" of cosign 3 gives such a tag to each manifest.
 func (p *pruner) named(ctx context.Context, skip func(ociaddr.Tag) bool) (map[digest.Digest]bool, error) {
 	// The tags are listed again, because a push might have added some. Here, status 404 is an
 	// error, because a registry might return 404 by mistake.

@@ -1,13 +1,14 @@
 // Package reconcile makes repositories hold the versions that are wanted, and only these. A
-// [Syncer] pushes what is missing, waits for a cooldown, repairs evidence, and prunes what
-// nothing requests. A [Remover] removes versions, or platforms of versions, that a user names.
+// [Syncer] pushes missing versions, waits for a cooldown, repairs evidence, and prunes versions
+// that nothing requests. A [Remover] removes versions, or platforms of versions, that a user
+// names.
 //
 // Only ocibridge itself imports this package: it can change at any time.
 //
-// Both first make a plan, and then apply it. A plan changes nothing. A removal is the mirror
-// image of a push: it removes the tag first, then the index, and then the manifests that no
-// other tag names. An interrupted prune or removal leaves manifests without a tag, but never a
-// tag without its manifests.
+// A Syncer and a Remover first make a plan, and then apply it. A plan changes nothing. A
+// removal is the mirror image of a push: it removes the tag first, then the index, and then the
+// manifests that no other tag names. An interrupted prune or removal leaves manifests without a
+// tag, but never a tag without its manifests.
 package reconcile
 
 import (
@@ -58,7 +59,7 @@ type Options struct {
 	// Push holds the options for the pushes of a sync.
 	Push pusher.Options
 	// ManifestCache is a folder that caches manifests from one sync to the next, so that an
-	// unchanged version costs one HEAD. "": no cache.
+	// unchanged version costs one HEAD request. "": no cache.
 	ManifestCache string
 	// First allows a first sync with a cooldown in repositories that have versions already.
 	// It has no effect on other repositories.
@@ -129,8 +130,8 @@ type Plan struct {
 	// Unasked is the number of stored versions that no provider block requests and that the
 	// sync does not prune.
 	Unasked int
-	// Kept is the number of those versions that no prune removes, because pull-through also writes
-	// their repositories.
+	// Kept is the number of versions in Unasked that no prune removes, because pull-through also
+	// writes their repositories.
 	Kept int
 
 	states []*repositoryState

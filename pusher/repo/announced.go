@@ -48,8 +48,8 @@ const (
 type Announced struct {
 	Tag      ociaddr.Tag
 	Manifest ocispec.Descriptor
-	// before is the manifest that the tag named until the announcement was marked as done; nil if it is not done,
-	// or if an earlier release of ocibridge wrote it.
+	// before is the manifest that the tag named until the announcement was marked as done; nil if the
+	// announcement is not done, or if an earlier release of ocibridge wrote the announcement.
 	before   *ocispec.Descriptor
 	Packages []artifact.Package
 	Evidence *ocispec.Descriptor // said to be signed, but not verified yet; nil: none

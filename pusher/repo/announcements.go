@@ -125,7 +125,7 @@ type RecentTags struct {
 	at   time.Time // when the request was sent; zero: never
 }
 
-// List returns the repository's tags, at most as old as MaxReadAge.
+// List returns the repository's tags. The returned list is at most MaxReadAge old.
 func (r *RecentTags) List(ctx context.Context, store artifact.TagLister, now func() time.Time) ([]ociaddr.Tag, error) {
 	if r.isFresh(now()) {
 		return r.tags, nil

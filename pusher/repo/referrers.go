@@ -24,8 +24,8 @@ type ReferrerLister interface {
 }
 
 // ListReferrers lists the referrers of a manifest. It calls add with each page of the list. If the registry
-// refuses the referrers API, it reads the list under the fallback tag itself, because oras-go reads that tag only
-// if the API returns 404. If there is no such list, the error wraps ErrListRefused and the refusal.
+// refuses the referrers API, ListReferrers reads the list under the fallback tag itself, because oras-go reads
+// that tag only if the API returns 404. If there is no such list, the error wraps ErrListRefused and the refusal.
 //
 // ListReferrers leaves out the manifests that the subject itself names. Some tools, such as "cosign copy" of
 // cosign 3, give an index its own fallback tag. The index is then read as the list of its own referrers.
@@ -41,8 +41,8 @@ func ListReferrers(ctx context.Context, store Reader, s ocispec.Descriptor, add 
 	})
 }
 
-// namedBy returns the digests of the manifests that an index names. If s is no index or is gone, the map is
-// empty, and not nil.
+// namedBy returns the digests of the manifests that an index names. If s is not an index or no longer
+// exists, the map is empty, and not nil.
 func namedBy(ctx context.Context, store Reader, s ocispec.Descriptor) (map[digest.Digest]bool, error) {
 	out := map[digest.Digest]bool{}
 	if s.MediaType != ocispec.MediaTypeImageIndex {

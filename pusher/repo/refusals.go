@@ -41,10 +41,10 @@ func mayBeTagRule(err error) bool {
 	}, HTTPStatus(err))
 }
 
-// IsHeld reports whether err means that the registry refuses to change or delete this tag or manifest, but perhaps
-// not others. The reason is a rule about the tag, or another manifest that names this one. IsHeld knows the
-// statuses for such refusals, and the messages "configured as immutable" (Harbor), "cannot be overwritten because
-// the tag is immutable" (Amazon ECR) and "locked" (Azure).
+// IsHeld reports whether err means that the registry refuses to change or delete this tag or manifest, but might
+// change or delete others. The reason is a rule about the tag, or another manifest that names this one. IsHeld
+// knows the statuses for such refusals, and the messages "configured as immutable" (Harbor), "cannot be
+// overwritten because the tag is immutable" (Amazon ECR) and "locked" (Azure).
 func IsHeld(err error) bool {
 	switch HTTPStatus(err) {
 	case http.StatusConflict, http.StatusPreconditionFailed:
@@ -65,14 +65,15 @@ func CannotDelete(err error) bool {
 	return errors.Is(err, errdef.ErrUnsupported) || errors.Is(err, auth.ErrBasicCredentialNotFound) || code >= 400 && code < 500 && code != http.StatusTooManyRequests
 }
 
-// refusesReferrers reports whether err means that the registry refuses or lacks the referrers API. Some return one
-// of these statuses, although they should return 404.
+// refusesReferrers reports whether err means that the registry refuses or lacks the referrers API. Some registries
+// return one of these statuses, although they should return 404.
 func refusesReferrers(err error) bool {
 	return RefusesContent(err) || errors.Is(err, errdef.ErrUnsupported) || HTTPStatus(err) == http.StatusUnauthorized || errors.Is(err, auth.ErrBasicCredentialNotFound)
 }
 
-// IsReplaceable reports whether --force may replace the stored content that err is about. It may not replace
-// another provider's version, nor damaged content, which may be intact when it is read again.
+// IsReplaceable reports whether --force may replace the stored content that err is about. --force may not
+// replace another provider's version. It may not replace damaged content either, because that content may be
+// intact when it is read again.
 func IsReplaceable(err error) bool {
 	return artifact.IsContent(err) && !errors.Is(err, artifact.ErrDamaged) && !errors.Is(err, artifact.ErrForeign)
 }

@@ -1,9 +1,9 @@
-// Package repo is about one repository to which pushes, syncs and removals write. It sends
-// manifests and tags, and reads and deletes them.
+// Package repo sends, reads and deletes the manifests and tags of one repository, for pushes,
+// syncs and removals.
 //
 // Only ocibridge itself imports this package: it can change at any time.
 //
-// It owns what such writers share:
+// It owns what pushes, syncs and removals share:
 //
 //   - the state of a repository, with the ages, the replaced indexes and the summary of its
 //     versions ([Writer.UpdateState]),
@@ -43,10 +43,11 @@ type Store interface {
 	Push(ctx context.Context, expected ocispec.Descriptor, content io.Reader) error
 	PushReference(ctx context.Context, expected ocispec.Descriptor, content io.Reader, reference string) error
 	artifact.TagLister
-	// Resolve returns the descriptor of the manifest that a tag names. It sends a HEAD.
+	// Resolve returns the descriptor of the manifest that a tag names. It sends a HEAD request.
 	Resolve(ctx context.Context, tag string) (ocispec.Descriptor, error)
 	// Remote returns the registry's repository, which uploads and mounts need. It returns nil
-	// for a store that only grows, such as a bundle. Packages are then stored with Push.
+	// for a store that only grows, such as a bundle. Callers store packages in such a store
+	// with Push.
 	Remote() *remote.Repository
 	// Untag removes a tag, but keeps the manifest that the tag names. The error is
 	// errdef.ErrUnsupported if the registry deletes only by digest.
@@ -68,9 +69,9 @@ type Destination struct {
 	// push need not send these packages. "": no such repository is known. A Pusher also
 	// mounts packages from repositories in which it has found or stored them.
 	Sibling string
-	// Lock protects content without a tag from a garbage collection. It is called before the
-	// first request of an operation that writes, and unlock is called after the last one. doing
-	// names the operation to people. Nil: the registry protects new content itself.
+	// Lock protects content without a tag from a garbage collection. A writer calls it before
+	// the first request of an operation that writes, and calls unlock after the last request.
+	// doing describes the operation in messages. Nil: the registry protects new content itself.
 	Lock func(ctx context.Context, doing string) (unlock func(), err error)
 	// Mark records who stores a version, for the registry's retention. It is called before the
 	// version's tag moves from one index to another. It is also called with two equal digests if
@@ -124,7 +125,7 @@ func (e *RegistryError) Error() string {
 // Unwrap returns the cause.
 func (e *RegistryError) Unwrap() error { return e.Err }
 
-// Hints for repositories of others.
+// Hints for repositories that belong to another provider or module.
 const (
 	HelpForeign       = "let the template give each provider a repository of its own"
 	HelpForeignModule = "give each module a repository of its own: let the template contain ${hostname}, ${namespace}, ${name} and ${system}"
@@ -132,8 +133,8 @@ const (
 
 // Reasons why a write is refused.
 var (
-	// ErrOccupied means that the tag names something that is not a provider, or that the
-	// repository belongs to another provider.
+	// ErrOccupied means that the tag names something that is not a provider or module, or that
+	// the repository belongs to another provider or module.
 	ErrOccupied = errors.New("repository in use")
 	// ErrImmutable means that the registry does not move the tag. A push then cannot add
 	// platforms or replace packages.
@@ -191,7 +192,7 @@ func JoinNames(platforms []provider.Platform) string {
 }
 
 // ReadVersion reads a version of a repository. The error wraps [ErrOccupied] if the tag names
-// something other than a version of the provider. Otherwise it is a *[RegistryError].
+// something other than a version of the provider. Any other error is a *[RegistryError].
 func ReadVersion(ctx context.Context, store artifact.ReferenceFetcher, r ociaddr.Repository, a provider.Address, v provider.Version) (*artifact.Version, error) {
 	found, err := artifact.Read(ctx, store, a, v)
 	if err == nil {
@@ -213,8 +214,8 @@ const ownerProbes, maxOwnerProbes = 3, 20
 
 // CheckOwner refuses a repository whose newest versions name another provider, or are modules. Two providers share
 // a repository if, for example, the template is ${namespace}-${type} and the providers are a-b/c and a/b-c. tag is
-// the tag that the caller is about to write. CheckOwner warns if a policy of the registry forbids reading all of
-// these versions.
+// the tag that the caller is about to write. CheckOwner warns if it can read none of these versions because a
+// policy of the registry forbids it.
 func (w Writer) CheckOwner(ctx context.Context, tag ociaddr.Tag, a provider.Address, tags []ociaddr.Tag, warn func(format string, args ...any)) error {
 	forbidden, err := w.ProbeOwner(ctx, tag, ociaddr.Versions(tags), HelpForeign, func(v provider.Version) (bool, error) {
 		found, err := artifact.Read(ctx, w.Dest.Store, a, v)
@@ -227,8 +228,9 @@ func (w Writer) CheckOwner(ctx context.Context, tag ociaddr.Tag, a provider.Addr
 }
 
 // ProbeOwner reads the newest of the given versions with the function read, which also reports whether a version
-// names its owner. It returns [ErrOccupied] if one of them is foreign. tag is the tag that the caller is about
-// to write. forbidden is not nil if a policy of the registry forbids reading all of them.
+// names its owner. It returns [ErrOccupied] if one of them belongs to another provider or module. tag is the tag
+// that the caller is about to write. forbidden is not nil if ProbeOwner could read none of the versions because
+// a policy of the registry forbids it.
 func (w *Writer) ProbeOwner(ctx context.Context, tag ociaddr.Tag, versions []provider.Version, help string, read func(provider.Version) (named bool, err error)) (forbidden, err error) {
 	slices.Reverse(versions)
 	probes, invalid := 0, false

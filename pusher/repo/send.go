@@ -133,7 +133,8 @@ func (w *Writer) Put(ctx context.Context, b artifact.Blob, tag string) error {
 }
 
 // Retry calls send until it succeeds or returns an error that is not temporary, at most sendAttempts times. In
-// between, it waits at least as long as the registry requests. It gives up if that is longer than maxRetryAfter.
+// between, it waits at least as long as the registry requests. It gives up if the wait would be longer than
+// maxRetryAfter.
 func (s *Session) Retry(ctx context.Context, temporary func(error) bool, send func() error) error {
 	pause := s.retryPause
 	for attempt := 1; ; attempt++ {

@@ -32,8 +32,9 @@ type StateChange struct {
 	// Replaced are manifests that lose their tag. They need not include older states, because
 	// UpdateState adds the older states.
 	Replaced []artifact.Replaced
-	// Deleted are replaced manifests that a prune has deleted. An older state must not be the only one:
-	// each new state notes one more older state, so such prunes would never end.
+	// Deleted are replaced manifests that a prune has deleted. If Deleted contains an older state, it
+	// must contain other manifests, too. Each new state notes one more older state, so prunes of older
+	// states alone would never end.
 	Deleted map[digest.Digest]bool
 	// Summary describes versions. Undescribed are the versions whose descriptions are removed.
 	Summary     artifact.Summary
@@ -61,7 +62,7 @@ func (c StateChange) changes(now *artifact.State) (bool, error) {
 }
 
 // UpdateState merges a change into the state of a provider's repository, unless the state has it already. The new
-// state notes the state that it replaces. The caller holds the lock of the destination.
+// state notes the state that it replaces. The caller must hold the lock of the destination.
 //
 // OCI tags have no compare-and-swap. UpdateState therefore reads the state again after each write, until the state
 // contains the change and notes each state that the call has written. Calls of one session for one repository take
@@ -117,8 +118,8 @@ func (w Writer) UpdateState(ctx context.Context, a provider.Address, change Stat
 }
 
 // notesAll reports whether a state notes all states that a call has written. A writer that has not read a state
-// replaces it without a note. Only the writer of the replaced state can then add the note. If the state is the
-// one that the call has written last, it already notes as many states as it can.
+// replaces it without a note. Only the writer of the replaced state can then add the note. If the call has
+// written the state last, the state already notes as many states as it can.
 func notesAll(now *artifact.State, desc *ocispec.Descriptor, written []digest.Digest) bool {
 	if n := len(written); n > 0 && desc != nil && desc.Digest == written[n-1] {
 		return true
@@ -160,7 +161,8 @@ func ReadState(ctx context.Context, store artifact.ReferenceFetcher, r ociaddr.R
 	return nil, nil, &RegistryError{"read " + string(ociaddr.StateTag) + " in", r, err}
 }
 
-// prepareState checks whose repository this is, and stores the config blob of states.
+// prepareState checks that the repository does not belong to another provider, and stores the config blob of
+// states.
 func (w Writer) prepareState(ctx context.Context, a provider.Address, warn func(format string, args ...any)) error {
 	tags, err := w.Tags(ctx)
 	if err != nil {
@@ -201,9 +203,10 @@ func (s *Session) NoteStored(a provider.Address, dest Destination, v provider.Ve
 	s.pending[dest.Repository].versions[v] = described
 }
 
-// Summarize adds the versions that [Session.NoteStored] has noted to the summaries of their repositories, once at
-// the end of a run. It normally sends three requests to a repository, or one if its summary has these versions
-// already. Gateways read the versions that a summary lacks, so an error deserves only a [SummaryWarning].
+// Summarize updates the summaries of repositories with the versions that [Session.NoteStored] has noted. Call it
+// once, at the end of a run. It normally sends three requests to a repository, or one if its summary has these
+// versions already. Gateways read the versions that a summary lacks, so an error deserves only a
+// [SummaryWarning].
 func (s *Session) Summarize(ctx context.Context) error {
 	s.pendingLock.Lock()
 	all := slices.Collect(maps.Values(s.pending))
