@@ -264,8 +264,8 @@ func (l *linter) correctSize(ctx context.Context, where string, manifest *ocispe
 
 // blobSize returns the size of a blob in bytes. It returns the size that HEAD announces, or else the size that GET
 // announces. If neither announces a size, it downloads the blob, and stops one byte after the size in the
-// descriptor. Only GET decides whether the blob exists, because some registries refuse HEAD, and because a proxy
-// cache fetches a blob on the first GET. If the blob does not exist, the error is errdef.ErrNotFound.
+// descriptor. A failed HEAD does not prove that the blob is missing: some registries refuse HEAD, and a proxy cache
+// fetches a blob only on the first GET. So only a failed GET returns errdef.ErrNotFound.
 func blobSize(ctx context.Context, blobs registry.BlobStore, desc ocispec.Descriptor) (int64, error) {
 	found, err := blobs.Resolve(ctx, desc.Digest.String())
 	var lost *url.Error

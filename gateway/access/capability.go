@@ -46,8 +46,8 @@ const Lifetime = 15 * time.Minute
 // encoding is strict, so that exactly one text decodes to each capability.
 var encoding = base64.RawURLEncoding.Strict()
 
-// Link adds a capability for the client of the request to ref, the path of a file of a provider or a module. ref is
-// absolute, or relative to the request's path. d is the digest of the file. A nil control returns ref unchanged. The
+// Link returns ref with a capability for the client that sent r. ref is the path of a file of a provider or a module, absolute
+// or relative to the request's path. d is the digest of the file. A nil control returns ref unchanged. The
 // handler that serves the file must be behind [Guard], and must call [Covers] before it sends the file.
 func (c *Control) Link(r *http.Request, of subject.Address, ref string, d digest.Digest) string {
 	if c == nil {

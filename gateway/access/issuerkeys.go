@@ -164,7 +164,8 @@ func parseKeySet(body []byte) (*jose.JSONWebKeySet, error) {
 	return set, nil
 }
 
-// splitKeySet returns the keys of a key set, each as JSON. It stops at the first key beyond maxIssuerKeys.
+// splitKeySet returns the keys of a key set, each as JSON. It returns an error, and decodes no further keys, if
+// the set has more than maxIssuerKeys.
 func splitKeySet(body []byte) ([]json.RawMessage, error) {
 	notKeySet := errors.New("its keys are not a JSON Web Key Set")
 	var set struct {

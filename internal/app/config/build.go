@@ -46,7 +46,8 @@ func (d *decoder) config(f *fileBlock) *Config {
 	c.Providers = d.providers(f.Providers)
 	c.PullThrough = d.pullThrough(f.PullThrough)
 	if d.of(&f.Gateway) != nil {
-		// A missing value of the gateway block hides contradictions only in this block.
+		// If a value of the gateway block could not be read, combinations of arguments are not checked in this block. The other
+		// blocks are still checked.
 		incomplete := d.incomplete
 		d.incomplete = incomplete || d.missing
 		d.gateway(&f.Gateway)

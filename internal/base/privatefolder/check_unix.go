@@ -106,7 +106,8 @@ func (p process) check(path string, leads bool) error {
 	}
 }
 
-// fault returns an error if another user may write to a folder, or may change a link.
+// fault returns an error if another user owns the file or link at path, or may write to the file. If leads is true, path only
+// leads to the checked folder. Then a sticky folder, such as /tmp, may be writable for others.
 func (p process) fault(path string, info fs.FileInfo, leads bool) error {
 	owner, group := owners(info)
 	mode := info.Mode()

@@ -183,8 +183,8 @@ func merge(earlier, later []setting) []setting {
 	return out
 }
 
-// sameArgument returns the index of the earlier setting that has the same name as s and is merged with it. It returns -1
-// if the client reads both. Settings of one file are never merged, so that the client reports its own error.
+// sameArgument returns the index of the earlier setting with which the client merges s, or -1 if the client keeps s as a
+// separate setting. Two settings of one file are never merged here: the client itself must report the duplicate.
 func sameArgument(earlier []setting, s setting) int {
 	for i, e := range earlier {
 		arguments := isArgument(e.item) && isArgument(s.item) && strings.EqualFold(e.kind, s.kind)
