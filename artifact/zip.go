@@ -54,6 +54,15 @@ var zipLayouts = map[subject.Kind]zipLayout{
 	}},
 }
 
+// zipLayoutOf returns the layout of the address's kind. It panics for a kind whose versions have platforms.
+func zipLayoutOf(a subject.Address) zipLayout {
+	l, ok := zipLayouts[a.Kind()]
+	if !ok {
+		panic("artifact: the versions of a " + string(a.Kind()) + " have no layout of one zip")
+	}
+	return l
+}
+
 // wrongForms returns the errors about content that does not have the form of its kind.
 func wrongForms() []error {
 	out := []error{ErrNotProvider}
@@ -64,12 +73,15 @@ func wrongForms() []error {
 }
 
 // EncodeZip returns the manifest of a version that has one package, without a platform. It
-// returns an error if [ReadZip] would refuse the manifest.
+// returns an error if [ReadZip] would refuse the manifest. The owner must not be a provider.
 func EncodeZip(v Version) (Blob, error) {
 	if v.Owner == nil || v.Version.IsZero() {
 		return Blob{}, fmt.Errorf("%w: it has no address or no version", ErrNotModule)
 	}
-	l, zip := zipLayouts[v.Owner.Kind()], v.Zip()
+	l, zip := zipLayoutOf(v.Owner), v.Zip()
+	if _, err := l.parse(v.Owner.Path()); err != nil {
+		return Blob{}, fmt.Errorf("%w: its address: %v", l.wrong, err)
+	}
 	if !isSHA256(zip.Digest) || zip.Size <= 0 {
 		return Blob{}, fmt.Errorf("%s %s: digest %q or size %d is invalid", v.Owner.Kind(), v.Owner, zip.Digest, zip.Size)
 	}
@@ -132,7 +144,7 @@ func ReadZip(ctx context.Context, store ListedFetcher, a subject.Address, v prov
 	}
 	found, err = readZipTag(ctx, store, a, v, tag) // another push may have just written it
 	if errors.Is(err, errdef.ErrNotFound) {
-		err = fmt.Errorf("%w: %w: the tag %s is listed, but has no manifest", zipLayouts[a.Kind()].wrong, ErrMissing, tag)
+		err = fmt.Errorf("%w: %w: the tag %s is listed, but has no manifest", zipLayoutOf(a).wrong, ErrMissing, tag)
 	}
 	return found, err
 }
@@ -150,7 +162,7 @@ func readZipTag(ctx context.Context, store ReferenceFetcher, a subject.Address, 
 	if err != nil {
 		return nil, err
 	}
-	found, err := zipLayouts[a.Kind()].decode(desc, data)
+	found, err := zipLayoutOf(a).decode(desc, data)
 	if err == nil {
 		err = found.checkOwner(a, v, "manifest")
 	} else {

@@ -208,10 +208,11 @@ func TestModulesOfOtherTools(t *testing.T) {
 
 func TestEncodeZipRefuses(t *testing.T) {
 	for name, change := range map[string]func(*Version){
-		"no digest":  func(m *Version) { m.Zip().Digest = "" },
-		"no size":    func(m *Version) { m.Zip().Size = 0 },
-		"no address": func(m *Version) { m.Owner = nil },
-		"no version": func(m *Version) { m.Version = provider.Version{} },
+		"no digest":    func(m *Version) { m.Zip().Digest = "" },
+		"no size":      func(m *Version) { m.Zip().Size = 0 },
+		"no address":   func(m *Version) { m.Owner = nil },
+		"zero address": func(m *Version) { m.Owner = module.Address{} },
+		"no version":   func(m *Version) { m.Version = provider.Version{} },
 		"a long commit": func(m *Version) {
 			m.Revision = strings.Repeat("a", maxRevision+1)
 		},

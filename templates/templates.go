@@ -84,8 +84,14 @@ func Parse[P subject.Pattern](source string, sel subject.SelectorOf[P]) (*Templa
 	return New(none.Kind(), source, sel.Any())
 }
 
-// New parses and checks a template for one kind.
+// New parses and checks a template for one kind. It returns an error if a pattern of the selector is for another kind.
 func New(of subject.Kind, source string, sel subject.Selector) (*Template, error) {
+	for _, p := range slices.Concat(sel.Include, sel.Exclude) {
+		if p.Kind() != of {
+			return nil, hint.New(fmt.Sprintf("the pattern %s is for %s, and the template is for %s", p, p.Kind().Traits().Plural, of.Traits().Plural),
+				"give each kind a template of its own")
+		}
+	}
 	t := &Template{kind: kinds[of], of: of, selector: sel, source: source}
 	if err := t.parse(); err != nil {
 		return nil, err

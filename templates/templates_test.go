@@ -235,6 +235,9 @@ func TestAnotherKind(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if _, err := New("module", "ghcr.io/acme/${name}/${system}", subject.Selector{Include: []subject.Pattern{null.Pattern()}}); err == nil || hint.Of(err) == "" {
+		t.Errorf("a template of modules with a pattern of providers: %v", err)
+	}
 	ofProviders, err := Parse("ghcr.io/${hostname}/${namespace}/${type}", include(t))
 	if err != nil {
 		t.Fatal(err)

@@ -675,7 +675,7 @@ var mutants = []mutant{
 		"found, err = readZipTag(ctx, store, a, v, tag) //", "found, err = readZipTag(ctx, store, a, v, \"v\"+tag) //",
 		"artifact.TestModuleTagRule"},
 	{"the difference between an absent version of a module and a tag without a manifest", "artifact.ReadZip",
-		"err = fmt.Errorf(\"%w: %w: the tag %s is listed, but has no manifest\", zipLayouts[a.Kind()].wrong, ErrMissing, tag)", "_ = err",
+		"err = fmt.Errorf(\"%w: %w: the tag %s is listed, but has no manifest\", zipLayoutOf(a).wrong, ErrMissing, tag)", "_ = err",
 		"artifact.TestModuleTagRule"},
 	{"the bound on the size of a zip that a manifest states", "artifact.downloadZip",
 		"if desc.Size > provider.MaxZipBytes {", "if false {",
