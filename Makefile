@@ -8,10 +8,12 @@ FUZZTIME ?= 2000x
 TIMEOUT  ?= 40m
 # How many tests of a package run at once: most of them wait for other programs.
 PARALLEL ?= 5
+# How many packages are built or tested at once: more than there are processors, for the same reason.
+PACKAGES ?= $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) * 3 / 2 )))
 VERSION   = $(shell tools/version.sh 2>/dev/null || echo dev)
 TESTTMP   = TMPDIR=$(shell tools/test-tmp.sh)
 # "make lint" and CI run go vet. No test needs the tables of debuggers.
-TESTFLAGS = -vet=off -ldflags=-w -timeout $(TIMEOUT) -parallel $(PARALLEL)
+TESTFLAGS = -vet=off -ldflags=-w -timeout $(TIMEOUT) -p $(PACKAGES) -parallel $(PARALLEL)
 UNIT      = $(shell go list ./... | grep -v '/\(e2e\|deploy\)\(/\|$$\)')
 
 # Tools are built with -trimpath. If all else is too, packages of the same version are compiled once.

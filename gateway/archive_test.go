@@ -24,6 +24,7 @@ import (
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/registries/registry"
+	"github.com/ocibridge/ocibridge/internal/test/testkit"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/recorder"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/release"
 	"github.com/ocibridge/ocibridge/provider"
@@ -424,6 +425,7 @@ func TestClientThatGoesAway(t *testing.T) {
 // TestClientThatStops shows that the gateway closes the connection to the registry if a client keeps its own
 // connection open but stops reading.
 func TestClientThatStops(t *testing.T) {
+	testkit.LeaveToMake(t)
 	protocols(t, func(t *testing.T, http2 bool) {
 		b := newBench(t)
 		const size = 32 << 20 // more than a connection buffers

@@ -15,6 +15,7 @@ import (
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/gateway/verify"
+	"github.com/ocibridge/ocibridge/internal/test/testkit"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/pgp"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/recorder"
 	"github.com/ocibridge/ocibridge/provider"
@@ -127,6 +128,7 @@ func TestRequiredWarmRequests(t *testing.T) {
 // TestCompromisedRegistry shows that the gateway serves no file of a version, on any path, if an attacker has
 // forged the version in the registry. The gateway still lists the version.
 func TestCompromisedRegistry(t *testing.T) {
+	testkit.LeaveToMake(t)
 	mallory := pgp.For(t, "Mallory")
 	gadget := provider.MustParseAddress(host + "/acme/gadget")
 	withEvil := func(s *stored) { s.packages[linux] = evil(t) }

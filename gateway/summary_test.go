@@ -15,6 +15,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/internal/test/testkit"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/recorder"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
@@ -142,6 +143,7 @@ func TestListCostsNoRequestPerVersion(t *testing.T) {
 // TestSummaries shows what a list says, and which versions it reads, for all kinds of states. The repository has the
 // signed versions 1.0.0 and 1.1.0, and the unsigned version 0.9.0.
 func TestSummaries(t *testing.T) {
+	testkit.LeaveToMake(t)
 	const right = "1.0.0/darwin/linux 1.1.0/darwin/linux"
 	v := provider.MustParseVersion
 	all := []string{"0.9.0", "1.0.0", "1.1.0"}

@@ -20,6 +20,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/base/document"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 	"github.com/ocibridge/ocibridge/internal/base/subject"
+	"github.com/ocibridge/ocibridge/internal/test/testkit"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/recorder"
 	"github.com/ocibridge/ocibridge/provider"
 )
@@ -45,6 +46,7 @@ func cut(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
 // TestTroubleIsNotAbsence shows that no failure of the registry makes the gateway report a provider, a module,
 // a version or a file as absent.
 func TestTroubleIsNotAbsence(t *testing.T) {
+	testkit.LeaveToMake(t)
 	for name, tc := range map[string]struct {
 		lie    http.HandlerFunc
 		status int

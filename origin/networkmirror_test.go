@@ -16,6 +16,7 @@ import (
 	"github.com/opentofu/svchost/svcauth"
 
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/test/testkit"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/cost"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/pgp"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/recorder"
@@ -109,6 +110,7 @@ func TestSources(t *testing.T) {
 }
 
 func TestNetworkMirrorRefused(t *testing.T) {
+	testkit.LeaveToMake(t)
 	m := newMirror(t)
 	m.add(widgetDir, build(t, pgp.For(t, "Acme"), "1.0.0"), h1AndZ)
 	for name, tt := range map[string]struct {
