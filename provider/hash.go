@@ -168,6 +168,8 @@ type content struct {
 	sums     map[string][sha256.Size]byte // by the names of entries
 	respelt  map[string]string            // the names of entries that unpack to files with other names, by the names of those files
 	doubts   []doubt                      // the first entry for each reason why clients could compute different hashes
+	source   *sourceReader
+	zipped   []*zip.File // the entries to read: of several with one name, the last one
 }
 
 // doubt is an entry about which clients could differ.
@@ -261,12 +263,21 @@ func hash1(names []string, sum func(name string) [sha256.Size]byte) Hash {
 
 // readContent reads a zip. Of several entries with one name, it reads the last one, as clients do.
 func readContent(ctx context.Context, r io.ReaderAt, size int64) (*content, error) {
+	c, err := openContent(ctx, r, size)
+	if err == nil {
+		err = c.read(sumEntry)
+	}
+	return c, err
+}
+
+// openContent reads the directory of a zip.
+func openContent(ctx context.Context, r io.ReaderAt, size int64) (*content, error) {
 	source := newSourceReader(ctx, r, size)
 	z, err := source.open(size)
 	if err != nil {
 		return nil, err
 	}
-	c := &content{sums: make(map[string][sha256.Size]byte, len(z.File)), respelt: map[string]string{}}
+	c := &content{sums: make(map[string][sha256.Size]byte, len(z.File)), respelt: map[string]string{}, source: source}
 	last := make(map[string]*zip.File, len(z.File))
 	var unpacked, packed uint64
 	for _, f := range z.File {
@@ -287,18 +298,29 @@ func readContent(ctx context.Context, r io.ReaderAt, size int64) (*content, erro
 	c.unpacked = int64(unpacked)
 	for _, f := range z.File {
 		if last[f.Name] == f {
-			if c.sums[f.Name], err = sumEntry(f); err != nil {
-				break
-			}
+			c.zipped = append(c.zipped, f)
 		}
 	}
-	switch {
-	case source.failed != nil:
-		return nil, source.failed
-	case err != nil:
-		return nil, &notZipError{fmt.Errorf("an entry does not unpack: %w", err)}
-	}
 	return c, nil
+}
+
+// read reads the entries with the function sum, which returns the SHA-256 of an entry's content.
+func (c *content) read(sum func(*zip.File) ([sha256.Size]byte, error)) (err error) {
+	for _, f := range c.zipped {
+		if c.sums[f.Name], err = sum(f); err != nil {
+			break
+		}
+	}
+	var write *writeError
+	switch {
+	case c.source.failed != nil:
+		return c.source.failed
+	case errors.As(err, &write):
+		return write.error
+	case err != nil:
+		return &notZipError{fmt.Errorf("an entry does not unpack: %w", err)}
+	}
+	return nil
 }
 
 func sumEntry(f *zip.File) (sum [sha256.Size]byte, err error) {
@@ -307,8 +329,16 @@ func sumEntry(f *zip.File) (sum [sha256.Size]byte, err error) {
 		return sum, err
 	}
 	defer body.Close()
+	return sumOf(body, nil)
+}
+
+// sumOf returns the SHA-256 of all that in yields, and copies it to w unless w is nil.
+func sumOf(in io.Reader, w io.Writer) (sum [sha256.Size]byte, err error) {
 	h := sha256.New()
-	_, err = io.Copy(h, body)
+	if w != nil {
+		in = io.TeeReader(in, w)
+	}
+	_, err = io.Copy(h, in)
 	return [sha256.Size]byte(h.Sum(nil)), err
 }
 

@@ -133,18 +133,18 @@ func CheckProgram(ctx context.Context, r io.ReaderAt, size int64, typ string, p 
 }
 
 // checkProgram implements [CheckProgram]. Clients take the first file, in the order of names, in the root of the
-// unpacked folder that isProgram accepts. The unpacked file has the mode of its entry, or of the last entry if several
+// unpacked folder that IsProgram accepts. The unpacked file has the mode of its entry, or of the last entry if several
 // have the same name. A link becomes a file with the link's target as its content.
 func checkProgram(entries []*zip.File, typ string, p Platform) error {
 	var program, elsewhere *zip.File
 	for _, f := range entries {
 		switch {
 		case f.Mode().IsDir() || strings.HasSuffix(f.Name, "/"):
-		case isProgram(unpackedName(f), typ):
+		case IsProgram(unpackedName(f), typ):
 			if program == nil || unpackedName(f) <= unpackedName(program) {
 				program = f
 			}
-		case isProgram(path.Base(f.Name), typ):
+		case IsProgram(path.Base(f.Name), typ):
 			elsewhere = f
 		}
 	}
@@ -171,8 +171,8 @@ func checkProgram(entries []*zip.File, typ string, p Platform) error {
 // to that folder, so ./NAME, as bsdtar writes it, is in the root.
 func unpackedName(f *zip.File) string { return path.Clean("/" + f.Name)[1:] }
 
-// isProgram reports whether clients take a file in the root for the program of a provider with the given type.
-func isProgram(name, typ string) bool {
+// IsProgram reports whether clients take a file in the root of a package for the program of a provider with the given type.
+func IsProgram(name, typ string) bool {
 	rest, ok := strings.CutPrefix(name, "terraform-provider-"+typ)
 	return ok && !strings.Contains(rest, "/") && (rest == "" || rest[0] == '_' || rest[0] == '.')
 }

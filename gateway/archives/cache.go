@@ -28,6 +28,7 @@ import (
 //
 //	sha256/ab/abcd...       the archive
 //	sha256/ab/abcd....meta  its h1 hash; the mtime is the archive's last use
+//	unpacked/...            unpacked packages, see [Cache.Unpack]
 //	tmp/...                 fetches in progress
 //	lock                    locked by the process that reserves room or evicts archives
 //
@@ -60,6 +61,8 @@ type Cache struct {
 	log *slog.Logger
 	h1  bool
 	n   *telemetry.ArchiveCounters
+
+	keepsAll bool // nothing is evicted when the cache is opened
 
 	storage func(*os.File) fill.Storage // replaced in tests
 
@@ -127,14 +130,19 @@ type CacheOptions struct {
 	H1       bool                       // compute the h1: hash of each archive, for [Cache.H1]
 	Log      *slog.Logger               // receives problems with the folder; may be nil
 	Counters *telemetry.ArchiveCounters // counts requests to the cache; may be nil
+	KeepsAll bool                       // evict nothing while the cache is opened, even if it exceeds its maximum size
 }
 
 // OpenCache opens the cache in a folder, and creates the folder if needed. The cache holds at most
 // maxSize bytes; 0 means [DefaultSize]. OpenCache removes the unfinished fetches of processes that
 // have exited. The caller must close the cache.
 func OpenCache(dir string, maxSize int64, o CacheOptions) (*Cache, error) {
+	dir, err := filepath.Abs(dir) // links need it
+	if err != nil {
+		return nil, err
+	}
 	c := &Cache{
-		dir: filepath.Join(dir, "archives"), id: rand.Text(), max: maxSize, h1: o.H1,
+		dir: filepath.Join(dir, "archives"), id: rand.Text(), max: maxSize, h1: o.H1, keepsAll: o.KeepsAll,
 		log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), n: cmp.Or(o.Counters, &telemetry.ArchiveCounters{}),
 		storage: func(f *os.File) fill.Storage { return f }, work: work{fetches: make(chan struct{}, maxFetches)},
 		contents: contents{known: map[string]known{}, shared: map[blob]*shared{}},
@@ -154,7 +162,7 @@ func OpenCache(dir string, maxSize int64, o CacheOptions) (*Cache, error) {
 func (c *Cache) tidy() error {
 	c.room.Lock()
 	defer c.room.Unlock()
-	_, total, err := c.count()
+	_, total, err := c.count(orphanAfter)
 	if err != nil {
 		return err
 	}
@@ -164,7 +172,7 @@ func (c *Cache) tidy() error {
 			return err
 		}
 	}
-	if total <= c.max {
+	if total <= c.max || c.keepsAll {
 		return nil
 	}
 	lock, err := c.lock()

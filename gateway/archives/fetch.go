@@ -22,6 +22,7 @@ type shared struct {
 	cancel  context.CancelFunc // cancels the fetch
 	fetched atomic.Bool        // the archive comes from the registry, not from the folder
 	file    *os.File           // set before File.Begin or File.Load
+	filled  chan struct{}      // closed when the archive has its final name, or when that has failed
 }
 
 // open opens an archive in the folder or in the registry. It returns a reader as soon as the first
@@ -82,13 +83,14 @@ func (c *Cache) joinOrBegin(request context.Context, a Archive, l Limits) (_ *sh
 	}
 	// All clients share the fetch, so it may continue after the request that starts it.
 	ctx, cancel := context.WithCancel(telemetry.Follow(context.Background(), request))
-	s := &shared{blob: b, cancel: cancel}
+	s := &shared{blob: b, cancel: cancel, filled: make(chan struct{})}
 	s.File = fill.New(fill.Options{Cancel: cancel, Abandon: abandonAfter, Closed: func() { c.remove(s) }})
 	c.shared[b] = s
 	file, _ := s.Open(request)
 	c.running.Go(func() {
 		defer cancel()
 		defer s.Close()
+		defer close(s.filled)
 		c.fill(ctx, s, a, l)
 	})
 	return s, file, false

@@ -90,8 +90,13 @@ func (c *Cache) hashContent(ctx context.Context, f *os.File, b blob) {
 	case !errors.Is(err, provider.ErrNoH1): // the archive could not be read
 		return
 	}
-	c.setH1(b.hex, h1)
-	if err := privatefolder.Write(c.meta(b.hex), []byte(metaLine(b.hex, h1))); err != nil {
-		c.log.WarnContext(ctx, "an h1 hash is not kept", "sha256", b.hex, "err", err)
+	c.keepH1(ctx, b.hex, h1)
+}
+
+// keepH1 stores the h1 hash of an archive.
+func (c *Cache) keepH1(ctx context.Context, hex, h1 string) {
+	c.setH1(hex, h1)
+	if err := privatefolder.Write(c.meta(hex), []byte(metaLine(hex, h1))); err != nil {
+		c.log.WarnContext(ctx, "an h1 hash is not kept", "sha256", hex, "err", err)
 	}
 }

@@ -15,11 +15,37 @@ import (
 	"github.com/ocibridge/ocibridge/internal/base/privatefolder"
 )
 
-// entry is an archive in the folder.
+// entry is an archive or an unpacked package in the folder.
 type entry struct {
 	hex  string
 	size int64
 	used time.Time
+
+	unpacked bool   // hex is then the h1: hash
+	zip      string // the archive of an unpacked package
+	linked   bool   // workspaces may have links to the unpacked package
+	spare    bool   // an archive whose package is also stored unpacked
+}
+
+// byEviction sorts what is evicted first to the front: archives whose packages are also stored unpacked, then what was not
+// used for longest.
+func byEviction(all []entry) {
+	unpacked := map[string]bool{}
+	for _, e := range all {
+		unpacked[e.zip] = true
+	}
+	for i, e := range all {
+		all[i].spare = !e.unpacked && unpacked[e.hex]
+	}
+	slices.SortStableFunc(all, func(a, b entry) int {
+		switch {
+		case a.spare && !b.spare:
+			return -1
+		case b.spare && !a.spare:
+			return 1
+		}
+		return a.used.Compare(b.used)
+	})
 }
 
 const (
@@ -97,7 +123,7 @@ func (c *Cache) reserve(size int64) (*os.File, error) {
 // the number of bytes that are left, which exceeds limit if archives are in use by this process or
 // cannot be removed. The caller must hold the mutex room and the lock.
 func (c *Cache) shrink(limit int64) (total int64, err error) {
-	archives, total, err := c.count()
+	archives, total, err := c.count(orphanAfter)
 	if err != nil {
 		return total, err
 	}
@@ -106,24 +132,33 @@ func (c *Cache) shrink(limit int64) (total int64, err error) {
 	if total <= limit {
 		return total, nil
 	}
-	slices.SortFunc(archives, func(a, b entry) int { return a.used.Compare(b.used) })
+	byEviction(archives)
 	inUse := c.inUse()
 	for _, a := range archives {
 		if total <= limit {
 			break
 		}
-		if inUse[a.hex] {
+		linked := a.linked && a.size <= c.max && time.Since(a.used) < keepLinked
+		if inUse[a.hex] || linked || c.evict(a) != nil {
 			continue
 		}
-		// On Windows, a file cannot be removed while another process reads it.
-		if err := os.Remove(c.path(a.hex)); err == nil || errors.Is(err, fs.ErrNotExist) {
-			_ = os.Remove(c.meta(a.hex)) // if that fails, the next count removes it
-			total -= a.size
-			c.n.Evicted.Add(1)
-			c.n.EvictedBytes.Add(uint64(a.size))
-		}
+		total -= a.size
+		c.n.Evicted.Add(1)
+		c.n.EvictedBytes.Add(uint64(a.size))
 	}
 	return total, nil
+}
+
+// evict removes an archive or an unpacked package. On Windows, a file cannot be removed while another process reads it.
+func (c *Cache) evict(e entry) error {
+	if e.unpacked {
+		return c.removeUnpacked(e.hex)
+	}
+	if err := os.Remove(c.path(e.hex)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	_ = os.Remove(c.meta(e.hex)) // if that fails, the next count removes it
+	return nil
 }
 
 func (c *Cache) inUse() map[string]bool {
@@ -136,10 +171,10 @@ func (c *Cache) inUse() map[string]bool {
 	return out
 }
 
-// count returns the archives in the folder, and the total size of its files. It removes the files of
-// processes that have exited, and forgets archives that no longer exist. The caller must hold the
-// mutex room.
-func (c *Cache) count() (archives []entry, total int64, err error) {
+// count returns the archives and unpacked packages in the folder, and the total size of its files. It removes the files of
+// processes that have exited, and forgets archives that no longer exist. It removes files that belong to nothing if they are
+// older than orphans. The caller must hold the mutex room.
+func (c *Cache) count(orphans time.Duration) (archives []entry, total int64, err error) {
 	if total, err = c.sweep(); err != nil {
 		return nil, 0, err
 	}
@@ -149,7 +184,7 @@ func (c *Cache) count() (archives []entry, total int64, err error) {
 	}
 	present := map[string]bool{}
 	for _, d := range dirs {
-		in, err := c.countIn(d.Name())
+		in, err := c.countIn(d.Name(), orphans)
 		if err != nil {
 			return nil, 0, err
 		}
@@ -160,11 +195,15 @@ func (c *Cache) count() (archives []entry, total int64, err error) {
 		archives = append(archives, in...)
 	}
 	c.forgetMissing(present)
-	return archives, total, nil
+	unpacked, err := c.countUnpacked(orphans)
+	for _, u := range unpacked {
+		total += u.size
+	}
+	return append(archives, unpacked...), total, err
 }
 
 // countIn returns the archives in one subfolder of sha256, with the times of their last use.
-func (c *Cache) countIn(part string) ([]entry, error) {
+func (c *Cache) countIn(part string, orphans time.Duration) ([]entry, error) {
 	entries, err := os.ReadDir(filepath.Join(c.dir, "sha256", part))
 	if err != nil {
 		return nil, err
@@ -180,10 +219,10 @@ func (c *Cache) countIn(part string) ([]entry, error) {
 		switch {
 		case err != nil || !info.Mode().IsRegular(): // another process has removed it, or it is not a file of the cache
 		case !isMeta && !temporary:
-			out = append(out, entry{hex, info.Size(), info.ModTime()})
+			out = append(out, entry{hex: hex, size: info.Size(), used: info.ModTime()})
 		case len(out) > 0 && out[len(out)-1].hex == hex: // the names are sorted, so an archive comes just before its meta file
 			out[len(out)-1].used = info.ModTime()
-		case time.Since(info.ModTime()) > orphanAfter: // a newer meta file may be written before its archive
+		case time.Since(info.ModTime()) > orphans: // a newer meta file may be written before its archive
 			_ = os.Remove(filepath.Join(c.dir, "sha256", part, e.Name()))
 		}
 	}
@@ -213,6 +252,13 @@ func (c *Cache) sweep() (inUse int64, err error) {
 	}
 	for _, e := range entries {
 		name := filepath.Join(c.temporary(), e.Name())
+		if locked, isFolder := strings.CutSuffix(name, folderSuffix); isFolder {
+			// The locked file, which comes first, has the size of the folder.
+			if _, err := os.Lstat(locked); errors.Is(err, fs.ErrNotExist) {
+				_ = os.RemoveAll(name)
+			}
+			continue
+		}
 		if files.IsAbandoned(name) && os.Remove(name) == nil {
 			continue
 		}

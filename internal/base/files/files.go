@@ -136,3 +136,7 @@ func notRegular(name string, info fs.FileInfo) error {
 	}
 	return &fs.PathError{Op: "read", Path: name, Err: err}
 }
+
+// Clone creates the file to as a clone of a file, which shares its bytes until one of both changes. It fails with
+// [errors.ErrUnsupported] if the file system cannot do that. mode is the mode of the new file. Linux subtracts the umask.
+func Clone(from *os.File, to string, mode os.FileMode) error { return clone(from, to, mode) }

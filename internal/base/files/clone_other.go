@@ -1,0 +1,10 @@
+//go:build !linux && !darwin
+
+package files
+
+import (
+	"errors"
+	"os"
+)
+
+func clone(*os.File, string, os.FileMode) error { return errors.ErrUnsupported }
