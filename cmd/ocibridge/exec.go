@@ -42,6 +42,7 @@ type execFlags struct {
 	registryFlags
 	hosts   []string
 	noCache bool
+	noStore bool
 	log     logFlag
 }
 
@@ -68,6 +69,11 @@ the templates names. If a template has no such pattern, there is one for each of
 Other hosts are left alone. Providers that no template is for come from their origin,
 as they do without exec. Modules come from the repositories of module_mirror blocks, or
 from the embedded registry, and else from their origin.
+
+If the command's folder has a lock file, exec first copies the packages that it names
+into .terraform/providers, if the client would get the same packages from the gateway
+and leave the lock file as it is. The client then downloads nothing. Each package is
+unpacked once on this machine; --no-store turns this off.
 
 exec passes signals on, and exits with the status of the command: 128 and the number
 of the signal if a signal ended the command, 127 if there is no such command, and 126
@@ -98,6 +104,7 @@ found no configuration. With --log-level, the log is printed at once.`,
 	flags.SetInterspersed(false) // the flags after the command belong to the command
 	flags.StringArrayVar(&f.hosts, "host", nil, "`host` whose providers to serve as well, such as registry.acme.example (repeatable)")
 	flags.BoolVar(&f.noCache, "no-cache", false, noCacheUsage)
+	flags.BoolVar(&f.noStore, "no-store", false, "lay no packages that the lock file names: the client downloads and unpacks them itself")
 	cmd.RegisterFlagCompletionFunc("host", cobra.NoFileCompletions)
 	return cmd
 }
@@ -205,7 +212,7 @@ func (f *execFlags) options(cmd *cobra.Command, args []string) (run.Options, err
 		Environment: cliconfig.Environment{
 			Getenv: os.Getenv, Environ: os.Environ, ReadFile: s.files.ReadFile, ReadDir: s.files.ReadDir, Home: homeDir(), Dir: dir, GOOS: runtime.GOOS,
 		},
-		Hosts: hosts, Credentials: s.cli.CredentialsSource(), Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Version: version, UserAgent: userAgent(),
+		NoStore: f.noStore, Hosts: hosts, Credentials: s.cli.CredentialsSource(), Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Version: version, UserAgent: userAgent(),
 	}
 	if runtimeDir := os.Getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(runtimeDir) {
 		o.Folders = append(o.Folders, filepath.Join(runtimeDir, "ocibridge-exec"))

@@ -351,7 +351,7 @@ type Gateway struct {
 // the cache is on unless the registry is embedded. folder is the default folder, or "" if there
 // is none.
 func (g *Gateway) EffectiveCache(embedded bool, folder string) Cache {
-	c := Cache{Enabled: !embedded}
+	c := Cache{Enabled: !embedded, Store: StoreCopy}
 	if g.Cache != nil {
 		c = *g.Cache
 	}
@@ -407,10 +407,15 @@ type Cache struct {
 	// Without it, the first folder in `$CACHE_DIRECTORY` (systemd sets it) if its path is absolute, else `ocibridge` in
 	// the user's cache folder; if that folder cannot be written, the gateway warns and runs without a cache.
 	Directory string `hcl:"directory,optional" value:"folder"`
-	// The maximum size of all packages, including those that are being fetched. The least recently used packages are
-	// evicted first. Without it, 10 GiB, or a tenth of the disk space that is free or that the cache already uses,
+	// The maximum size of all packages, packed and unpacked, including those that are being fetched. The least recently
+	// used packages are evicted first, but before these, zips whose packages are also stored unpacked. Without it, 10 GiB, or a tenth of the disk space that is free or that the cache already uses,
 	// whichever is less.
 	MaxSize int64 `hcl:"max_size,optional" value:"size"`
+	// How `exec` lays packages into the folder in which a client installs providers: `copy`; `link`, by a symbolic link to
+	// the one unpacked copy in the cache; or `off`, to let each client download and unpack them. Copies share their bytes
+	// where the file system can clone files. Before you choose `link`, read
+	// [what links cost](../howto/without-server.md#packages-unpacked-once-per-machine).
+	Store Store `hcl:"store,optional" value:"copy, link or off" default:"copy"`
 }
 
 type tokenBlock struct {

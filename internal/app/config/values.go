@@ -82,7 +82,7 @@ func (d *decoder) parsers() (byName, byKind map[string]any) {
 		"timeout": parsePositiveDuration, "unused": ParseUnused,
 	}
 	byKind = map[string]any{
-		"HOST:PORT": parseListen, "URL": parseEndpoint, "address": parseEmail,
+		"HOST:PORT": parseListen, "copy, link or off": parseStore, "URL": parseEndpoint, "address": parseEmail,
 		"duration": ParseDuration, "file": d.parsePath, "files": d.parsePath, "fingerprints": parseFingerprint, "folder": d.parsePath,
 		"level": parseLevel, "list of names": parseDomain, "list of text": parseScope, "list of two numbers": parsePorts,
 		"map of text": parseClaims, "name": parseText, "number": numberTo(MaxCount), "off or required": parseVerify,
@@ -273,6 +273,23 @@ func parseFormat(s string) (string, error) {
 		return "", hint.New(fmt.Sprintf("%q is no format of a log", s), "write text or json")
 	}
 	return s, nil
+}
+
+// Store is how exec lays packages.
+type Store string
+
+// The values of the argument store.
+const (
+	StoreCopy Store = "copy"
+	StoreLink Store = "link"
+	StoreOff  Store = "off"
+)
+
+func parseStore(s string) (Store, error) {
+	if store := Store(s); store == StoreCopy || store == StoreLink || store == StoreOff {
+		return store, nil
+	}
+	return "", hint.New(fmt.Sprintf("%q is not known", s), "write copy, link or off")
 }
 
 func parseVerify(s string) (required bool, err error) {

@@ -42,6 +42,7 @@ type Options struct {
 	Credentials svcauth.CredentialsSource // the user's API tokens, for discovery; nil means none
 	Folders     []string                  // the folders for the file with the CLI configuration, in order of preference
 	Cache       string                    // the folder of cached discovery documents; "" means no cache
+	NoStore     bool                      // lay no packages into the client's data folder
 
 	Stdin, Stdout, Stderr *os.File // the standard streams of the command
 
@@ -99,7 +100,8 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	// 4. Run the command.
+	// 4. Lay the packages that the client needs, and run the command.
+	o.lay(ctx, merged, gateway, served)
 	status, err := o.run(ctx, program, merged, blocks(gateway, served, origins), served.providers)
 	r := &Result{Status: status}
 	if err == nil && status != 0 {
@@ -178,6 +180,7 @@ type hosts struct {
 	providers, modules []svchost.Hostname
 	// named are the hosts of providers that a template, a flag or the command's folder names.
 	named []svchost.Hostname
+	needs needs // what the command's folder names
 }
 
 // all returns all hosts once.
@@ -203,7 +206,7 @@ func (o *Options) hosts() (*hosts, error) {
 		}
 	}
 	n, defaults := readNeeds(folderOf(o.Command[1:])), defaultHosts(o.Command[0])
-	out := &hosts{named: servedHosts(rules, slices.Concat(o.Hosts, n.hosts(defaults)))}
+	out := &hosts{needs: n, named: servedHosts(rules, slices.Concat(o.Hosts, n.hosts(defaults)))}
 	out.providers = servedHosts(rules, slices.Concat(publicHosts, out.named))
 	if len(set) > 0 {
 		out.modules = servedHosts(ofModules, slices.Concat(publicHosts, o.Hosts, n.moduleHosts(defaults)))
