@@ -55,6 +55,12 @@ var contracts = map[string]contract{
 	"module verify":  {ok: "module verify --data data", fails: "module verify W/aws@9.9.9 --data data", usage: "module verify widget"},
 	"module push": {ok: "module push mirror --as W/aws@1.0.0 --data data", fails: "module push missing --as W/aws@1.0.0 --data data", usage: "module push dist",
 		pending: "module push mirror --as W/aws@1.1.0 --data data --dry-run --detailed-exitcode"},
+	"cache":        {ok: "cache", usage: "cache lsit", textOnly: true},
+	"cache list":   {ok: "cache list", fails: "cache list --config wrong.hcl", usage: "cache list a"},
+	"cache warm":   {ok: "cache warm config --config cached.hcl --data data", fails: "cache warm missing --config cached.hcl --data data", usage: "cache warm --output yaml"},
+	"cache verify": {ok: "cache verify", fails: "cache verify --config wrong.hcl", usage: "cache verify a"},
+	"cache prune": {ok: "cache prune", fails: "cache prune --config wrong.hcl", usage: "cache prune a",
+		pending: "cache prune --config cached.hcl --all --dry-run --detailed-exitcode"},
 	"list":          {ok: "list --data data", fails: "list W --template localhost:1/${namespace}/${type}", usage: "list widget"},
 	"inspect":       {ok: "inspect W@1.0.0 --data data", fails: "inspect W@9.9.9 --data data", usage: "inspect"},
 	"verify":        {ok: "verify --data data", fails: "verify W-absent --data data", usage: "verify widget"},
@@ -165,7 +171,7 @@ func TestSettingsThatCannotBeRead(t *testing.T) {
 	contractFolder(t)
 	must(t, os.Symlink("loop.hcl", "loop.hcl"))
 	before := filesBelow(t)
-	withoutFile := strings.NewReplacer("--config sync.hcl", "", "check sync.hcl", "check")
+	withoutFile := strings.NewReplacer("--config sync.hcl", "", "--config cached.hcl", "", "check sync.hcl", "check")
 	for name, c := range contracts {
 		cmd, _, err := newRootCommand().Find(strings.Fields(name))
 		must(t, err)
@@ -257,6 +263,7 @@ func contractFolder(t *testing.T) {
 	mirror := filepath.Join("mirror", widgetHost, "acme", "widget")
 	for name, text := range map[string]string{
 		"key.asc": signer.ArmoredPublicKey(), "home/empty": "", "wrong.hcl": "no",
+		"cached.hcl":                 "gateway {\n  cache {\n    directory = \"./kept\"\n  }\n}\n",
 		"sync.hcl":                   fmt.Sprintf("provider %q {\n  versions = \">= 0\"\n  from     = \"./mirror\"\n}\ntrust \"*/*/*\" {\n  allow_unsigned = true\n}\n", widgetHost+"/acme/widget"),
 		"config/.terraform.lock.hcl": locked, "other/.terraform.lock.hcl": locked,
 		filepath.Join(mirror, "index.json"): `{"versions": {"1.0.0": {}}}`,
@@ -266,7 +273,7 @@ func contractFolder(t *testing.T) {
 		must(t, os.MkdirAll(filepath.Dir(name), 0o700))
 		must(t, os.WriteFile(name, []byte(text), 0o600))
 	}
-	for _, line := range []string{contracts["push"].ok, strings.Replace(contracts["push"].ok, "--data data", "--data garbage", 1), "remove W@1.0.0 --data garbage", contracts["module push"].ok} {
+	for _, line := range []string{contracts["push"].ok, strings.Replace(contracts["push"].ok, "--data data", "--data garbage", 1), "remove W@1.0.0 --data garbage", contracts["module push"].ok, contracts["cache warm"].ok} {
 		runHere(t, t.Context(), line, false).check(t, 0)
 	}
 }

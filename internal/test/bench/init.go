@@ -34,6 +34,7 @@ type source struct {
 	config string
 	// exec are the arguments of ocibridge that run the client. If it is nil, the client runs directly.
 	exec []string
+	lock []byte // the lock file, or nil if there is none
 }
 
 // inits compares how long a client's init takes through the gateway, from nginx, and from a filesystem_mirror.
@@ -286,6 +287,11 @@ func (b *bench) timedInit(ws *clients.Workspace, client clients.Client, from sou
 	if err := ws.WriteCLIConfig(config); err != nil {
 		return 0, err
 	}
+	if from.lock != nil {
+		if err := os.WriteFile(filepath.Join(ws.Dir, clients.LockFileName), from.lock, 0o644); err != nil {
+			return 0, err
+		}
+	}
 	args := []string{"init", "-input=false", "-no-color"}
 	if from.exec != nil {
 		args, client = slices.Concat(from.exec, []string{client.Path}, args), b.bridge
@@ -293,6 +299,38 @@ func (b *bench) timedInit(ws *clients.Workspace, client clients.Client, from sou
 	start := time.Now()
 	_, err := ws.Run(client, args...)
 	return time.Since(start), err
+}
+
+// initNginx pushes the providers, and starts nginx with a copy of the gateway's documents and packages.
+func (b *bench) initNginx(template string) (*server, error) {
+	certFile, keyFile, err := b.certificate()
+	if err != nil {
+		return nil, err
+	}
+	if _, err := b.publishInit(template); err != nil {
+		return nil, err
+	}
+	gateway, _, err := b.startGateway(certFile, keyFile, template)
+	if err != nil {
+		return nil, err
+	}
+	defer gateway.stop()
+	root, err := b.subdir("init-root")
+	if err != nil {
+		return nil, err
+	}
+	nginx, err := b.startNginx(root, certFile, keyFile)
+	if err != nil {
+		return nil, err
+	}
+	if nginx == nil {
+		return nil, errors.New("nginx is not installed")
+	}
+	if err := b.copyDocuments(gateway, nginx, root); err != nil {
+		nginx.stop()
+		return nil, err
+	}
+	return nginx, nil
 }
 
 // useInit returns the configuration that init initializes.

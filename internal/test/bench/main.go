@@ -39,7 +39,7 @@ func main() {
 		exit(serveOrigin(os.Args[2:]))
 	}
 	packageMB := flag.Int("package", 10, "`megabytes` of each of the 12 packages that are pushed")
-	only := flag.String("only", "init,modules,documents,archives,versions,memory,unread,capacity,push,pull", "what to measure")
+	only := flag.String("only", "init,store,modules,documents,archives,versions,memory,unread,capacity,push,pull", "what to measure")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -111,6 +111,7 @@ func run(ctx context.Context, packageMB int, parts []string) error {
 			"push":      func() error { return b.push(packageMB) },
 			"pull":      b.pull,
 			"init":      b.inits,
+			"store":     b.store,
 			"modules":   b.modules,
 		}[part]
 		if !ok {

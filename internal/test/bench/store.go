@@ -1,0 +1,214 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/ocibridge/ocibridge/internal/test/testkit/clients"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/registry"
+)
+
+const (
+	atOnce      = 8  // workspaces that are initialized at once
+	workspaces  = 50 // workspaces whose disk space is measured
+	onceRuns    = 3  // runs of what is initialized at once
+	noStoreName = "exec --no-store"
+)
+
+// stored is a way to initialize a workspace whose lock file names all packages. wanted and wantedAtOnce are targets for the
+// ratio to exec without the store, or 0.
+type stored struct {
+	source
+	pluginCache          string // the client's own cache, or ""
+	wanted, wantedAtOnce float64
+}
+
+// store compares init by exec, which lays unpacked packages, with exec --no-store, with nginx, and with the client's own
+// plugin cache. All of them have the packages from earlier runs. The workspaces have lock files.
+func (b *bench) store() error {
+	reg, err := registry.Start(b.ctx, registry.Options{})
+	if err != nil {
+		return err
+	}
+	defer reg.Stop()
+	template := reg.Host + "/providers/${hostname}/${namespace}/${type}"
+	nginx, err := b.initNginx(template)
+	if err != nil {
+		return err
+	}
+	defer nginx.stop()
+	dir, err := b.subdir("store")
+	if err != nil {
+		return err
+	}
+	// Each way has a cache of its own. --no-store is what exec did before it had a store.
+	exec := func(name, store string) source {
+		file := filepath.Join(dir, store+".hcl")
+		text := fmt.Sprintf("oci_mirror {\n  repository_template = \"%s\"\n}\ngateway {\n  cache {\n    directory = %q\n    store = %q\n  }\n}\n", template, filepath.Join(dir, "cache-"+store), store)
+		err = errors.Join(err, os.WriteFile(file, []byte(text), 0o600))
+		return source{name: name, config: b.HostBlock(), exec: []string{"exec", "--config", file, "--"}}
+	}
+	ways := []stored{{source: exec(noStoreName, "off")}, {source: exec("exec, copies", "copy"), wanted: 0.45, wantedAtOnce: 0.5},
+		{source: exec("exec, links", "link"), wanted: 0.36, wantedAtOnce: 0.33}, {source: hostBlock(nginx)}, {source: hostBlock(nginx), pluginCache: filepath.Join(dir, "plugins")}}
+	ways[3].name, ways[4].name = "nginx", "nginx and the client's plugin cache"
+	if err != nil {
+		return err
+	}
+	for _, name := range []string{"tofu", "terraform"} {
+		client, err := clients.Find(name)
+		if err != nil {
+			return err
+		}
+		if err := b.compareStored(client, ways); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *bench) compareStored(client clients.Client, ways []stored) error {
+	var spaces []*clients.Workspace
+	for range workspaces {
+		ws, err := b.Workspace("")
+		if err == nil {
+			err = ws.WriteConfig(useInit())
+		}
+		if err != nil {
+			return err
+		}
+		spaces = append(spaces, ws)
+	}
+	first := spaces[0]
+	if _, err := b.timedInit(first, client, ways[0].source, false); err != nil {
+		return err
+	}
+	lock, err := os.ReadFile(filepath.Join(first.Dir, clients.LockFileName))
+	if err != nil {
+		return err
+	}
+	for i, way := range ways {
+		ways[i].lock = lock
+		if way.pluginCache != "" {
+			dir := way.pluginCache + "-" + client.Name
+			ways[i].config = fmt.Sprintf("plugin_cache_dir = %q\n", dir) + way.config
+			if err := os.MkdirAll(dir, 0o755); err != nil {
+				return err
+			}
+		}
+	}
+	what := fmt.Sprintf("%s init of %d x %d MB with a lock file", client.Name, initProviders, initMiB<<20/1_000_000)
+	one := func(way stored) (time.Duration, error) { return b.timedInit(first, client, way.source, false) }
+	if err := b.addStored(what, ways, runs, one, func(s stored) float64 { return s.wanted }); err != nil {
+		return err
+	}
+	many := func(way stored) (time.Duration, error) { return b.initAll(spaces[:atOnce], client, way.source) }
+	if err := b.addStored(fmt.Sprintf("%d at once: %s", atOnce, what), ways, onceRuns, many, func(s stored) float64 { return s.wantedAtOnce }); err != nil {
+		return err
+	}
+	cold := func(way stored) (time.Duration, error) {
+		for _, dir := range []string{"cache-off", "cache-copy"} {
+			if err := os.RemoveAll(filepath.Join(b.Dir, "store", dir)); err != nil {
+				return 0, err
+			}
+		}
+		return one(way)
+	}
+	if err := b.addStored("nothing cached: "+what, ways[:2], runs, cold, func(s stored) float64 {
+		if client.Name == "terraform" && s.wanted > 0 {
+			return 0.7
+		}
+		return 0
+	}); err != nil {
+		return err
+	}
+	return b.disk(client, spaces, ways[2].source)
+}
+
+// addStored measures each way in several runs, and adds a row for each but the first one, whose time the others are compared
+// with. The first run only fills caches.
+func (b *bench) addStored(what string, ways []stored, runs int, measure func(stored) (time.Duration, error), wanted func(stored) float64) error {
+	took := make([][]time.Duration, len(ways))
+	for run := range runs + 2 {
+		for i := range ways {
+			k := (i + run) % len(ways)
+			t, err := measure(ways[k])
+			if err != nil {
+				return fmt.Errorf("%s: %w", ways[k].name, err)
+			}
+			if run > 1 { // exec unpacks a package when it is locked for the first time
+				took[k] = append(took[k], t)
+			}
+		}
+	}
+	for k, way := range ways[1:] {
+		r := row{
+			what: what + ", " + way.name, figure: fmt.Sprintf("%.2f s", median(took[k+1]).Seconds()),
+			ratio: medianRatio(took[k+1], took[0]), than: ways[0].name, wanted: nothing,
+		}
+		if most := wanted(way); most > 0 {
+			r.wanted, r.reached = fmt.Sprintf("<= %.2f", most), r.ratio <= most
+		}
+		b.rows = append(b.rows, r)
+	}
+	return nil
+}
+
+// initAll returns how long init takes in several workspaces at once.
+func (b *bench) initAll(spaces []*clients.Workspace, client clients.Client, from source) (time.Duration, error) {
+	var all sync.WaitGroup
+	errs := make([]error, len(spaces))
+	start := time.Now()
+	for i, ws := range spaces {
+		all.Go(func() { _, errs[i] = b.timedInit(ws, client, from, false) })
+	}
+	all.Wait()
+	return time.Since(start), errors.Join(errs...)
+}
+
+// disk adds a row with the disk space of many workspaces whose packages are links, and of the cache. It is compared with one
+// unpacked copy of the packages.
+func (b *bench) disk(client clients.Client, spaces []*clients.Workspace, links source) error {
+	for _, ws := range spaces {
+		if _, err := b.timedInit(ws, client, links, false); err != nil {
+			return err
+		}
+	}
+	var used int64
+	seen := map[uint64]bool{}
+	roots := []string{filepath.Join(b.Dir, "store", "cache-link", "archives", "unpacked")}
+	for _, ws := range spaces {
+		roots = append(roots, ws.Dir)
+	}
+	for _, root := range roots {
+		err := filepath.WalkDir(root, func(_ string, e fs.DirEntry, err error) error {
+			if err != nil {
+				return err
+			}
+			info, err := e.Info()
+			if err != nil {
+				return err
+			}
+			if id, bytes := onDisk(info); !seen[id] {
+				seen[id] = true
+				used += bytes
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	one := float64(initProviders * initMiB << 20)
+	r := row{
+		what: fmt.Sprintf("disk of %d workspaces of %s, links, without zips", workspaces, client.Name), figure: fmt.Sprintf("%d MB", used/1_000_000),
+		ratio: float64(used) / one, than: "one unpacked copy", wanted: "<= 1.05",
+	}
+	r.reached = r.ratio <= 1.05
+	b.rows = append(b.rows, r)
+	return nil
+}
