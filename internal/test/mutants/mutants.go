@@ -801,7 +801,7 @@ var mutants = []mutant{
 		"sumPrograms(programs) != m.programs", "sumPrograms(programs) != m.programs && false",
 		"gateway/archives.TestDamagedUnpacked"},
 	{"the refusal of packages that clients unpack in ways of their own", "provider.OpenZip",
-		"mode&(fs.ModeSetuid|fs.ModeSetgid|fs.ModeSticky) != 0", "false",
+		"mode&(fs.ModeSetuid|fs.ModeSetgid|fs.ModeSticky) != 0", "mode&fs.ModeIrregular != 0",
 		"provider.TestNotPlain"},
 	{"the check that a lock file has all hashes before a package is laid", "internal/app/run.(*layer).checkLock",
 		"if !slices.Contains(known, h) {", "if false && !slices.Contains(known, h) {",
