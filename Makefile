@@ -59,7 +59,8 @@ test-all: tools build ## run all tests, under the race detector where that is po
 .PHONY: test-faults
 test-faults: tools build ## run the fault and kill tests in their long form: every fault at every step (SEED, KILLS)
 	OCIBRIDGE_TESTS=all OCIBRIDGE_FAULTS=long OCIBRIDGE_KILLS=$(or $(KILLS),300) OCIBRIDGE_SEED=$(SEED) go test -count 1 -parallel 8 -timeout $(TIMEOUT) ./internal/test/faults ./internal/test/testkit/faultproxy ./internal/test/testkit/memnet
-	OCIBRIDGE_TESTS=all OCIBRIDGE_FAULTS=long OCIBRIDGE_KILLS=$(or $(KILLS),300) OCIBRIDGE_SEED=$(SEED) go test -count 1 -v -timeout $(TIMEOUT) ./e2e -run 'Killed|RegistryStopped|Faults'
+	OCIBRIDGE_TESTS=all OCIBRIDGE_FAULTS=long OCIBRIDGE_KILLS=$(or $(KILLS),300) OCIBRIDGE_SEED=$(SEED) go test -count 1 -v -timeout $(TIMEOUT) ./e2e -run 'Killed|RegistryStopped|Faults' -skip TestStoreKilled
+	OCIBRIDGE_TESTS=all OCIBRIDGE_STORE_ROUNDS=20 go test -count 1 -v -timeout $(TIMEOUT) ./e2e -run TestStoreKilled
 	OCIBRIDGE_TESTS=all OCIBRIDGE_FAULTS=long go test -count 1 -timeout $(TIMEOUT) ./pusher -run TestAnnouncementsModel
 	OCIBRIDGE_TESTS=all OCIBRIDGE_GC_ROUNDS=500 OCIBRIDGE_SEED=$(SEED) go test -count 1 -v -timeout $(TIMEOUT) ./internal/registries/embedded -run TestGCKilled
 

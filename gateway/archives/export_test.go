@@ -4,8 +4,10 @@ import (
 	"io"
 	"os"
 	"syscall"
+	"time"
 
 	"github.com/ocibridge/ocibridge/internal/base/fill"
+	"github.com/ocibridge/ocibridge/provider"
 )
 
 // FillUp makes writes to a cache fail with a full disk in each fetch, after the given
@@ -41,3 +43,16 @@ var _ io.ReaderFrom = (*answer)(nil)
 
 // SizeFor is sizeFor.
 var SizeFor = sizeFor
+
+// AgeUnpacked makes the cache believe that an unpacked package was last hashed by so much earlier.
+func (c *Cache) AgeUnpacked(h provider.Hash, by time.Duration) {
+	m, _ := c.readUnpackedMeta(hexOf(h))
+	m.hashed -= int64(by.Seconds())
+	c.keepUnpackedMeta(hexOf(h), m)
+}
+
+// StateOf returns what the meta file of an unpacked package says about its files.
+func (c *Cache) StateOf(h provider.Hash) string {
+	m, _ := c.readUnpackedMeta(hexOf(h))
+	return m.state
+}

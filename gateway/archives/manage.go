@@ -94,7 +94,8 @@ func (c *Cache) programOf(ctx context.Context, e entry) string {
 // The error wraps [ErrNotCached] if the entry is gone.
 func (c *Cache) Verify(ctx context.Context, e Entry) error {
 	if e.entry.unpacked {
-		return c.verifyUnpacked(ctx, e.H1)
+		_, err := c.verifyUnpacked(ctx, e.H1, true)
+		return err
 	}
 	f, err := os.Open(c.path(e.entry.hex))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -30,8 +30,9 @@ import (
 //	HEX.meta    a line about the package; the mtime is the package's last use
 //	HEX.linked  an empty file: workspaces may have links to the package
 //
-// A package is unpacked into tmp from a verified archive, and renamed. All of its bytes are hashed again whenever they are
-// copied or linked. A folder that does not match its hash is removed.
+// A package is unpacked into tmp from a verified archive, and renamed. Before it is copied or linked, its files are listed. Its
+// bytes are hashed again if the names, modes, sizes or times of the files have changed, and a day after they were last hashed. A
+// folder that does not match its hash is removed. Clients notice what remains, because they hash what they find.
 
 const (
 	unpackedDir  = "unpacked"
@@ -39,6 +40,7 @@ const (
 	folderSuffix = ".folder" // ends the name of a folder in tmp; the file without the suffix is locked while the folder is in use
 	// keepLinked is how long a package is kept after its last use if workspaces may have links to it.
 	keepLinked = 30 * 24 * time.Hour
+	copyAtOnce = 64 << 20 // the bytes that are copied before ctx is asked
 	// unpackPatience is how long a process waits for another one that is unpacking the same package.
 	unpackPatience = time.Minute
 )
@@ -54,10 +56,12 @@ type unpackedMeta struct {
 	size     int64  // of the files
 	zip      string // the SHA-256 of the archive from which the package was unpacked, in hexadecimal
 	programs string // the SHA-256 of the names of the executable files, each followed by a line feed
+	state    string // what the file system said about the files when they were hashed, see stateOf
+	hashed   int64  // when they were hashed, in seconds since 1970
 }
 
 func (m unpackedMeta) line(hex string) string {
-	text := fmt.Sprintf("%d %s %s", m.size, m.zip, m.programs)
+	text := fmt.Sprintf("%d %s %s %s %d", m.size, m.zip, m.programs, m.state, m.hashed)
 	return fmt.Sprintf("%s %x\n", text, sha256.Sum256([]byte(hex+" "+text)))
 }
 
@@ -92,7 +96,7 @@ func (c *Cache) readUnpackedMeta(hex string) (m unpackedMeta, ok bool) {
 	}
 	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, maxMeta))
-	if _, serr := fmt.Sscanf(string(text), "%d %64s %64s", &m.size, &m.zip, &m.programs); err != nil || serr != nil {
+	if _, serr := fmt.Sscanf(string(text), "%d %64s %64s %64s %d", &m.size, &m.zip, &m.programs, &m.state, &m.hashed); err != nil || serr != nil {
 		return m, false
 	}
 	return m, m.line(hex) == string(text)
@@ -232,7 +236,11 @@ func unpackInto(dir string, z *provider.Zip) (h provider.Hash, m unpackedMeta, e
 		}
 		return f, nil
 	})
-	return h, unpackedMeta{size: z.Size(), programs: sumPrograms(programs)}, err
+	if err != nil {
+		return h, m, err
+	}
+	all, err := listFolder(dir)
+	return h, unpackedMeta{size: z.Size(), programs: sumPrograms(programs), state: stateOf(all), hashed: time.Now().Unix()}, err
 }
 
 func sumPrograms(names []string) string {
@@ -267,38 +275,56 @@ func (c *Cache) commitFolder(dir, hex string, m unpackedMeta) (isNew bool, err e
 // The error wraps ErrNotCached if the package is not stored unpacked, and ErrDigest if it does not match its hash. Such a
 // package is removed. The caller removes the folder after an error.
 func (c *Cache) Lay(ctx context.Context, h provider.Hash, to string) error {
-	if err := os.Mkdir(to, 0o755); err != nil {
-		return err
-	}
-	err := c.check(ctx, h, func(name string, from *os.File, executable bool) (sum [sha256.Size]byte, err error) {
-		path := filepath.Join(to, filepath.FromSlash(name))
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			return sum, err
-		}
-		mode := fs.FileMode(0o644)
-		if executable {
-			mode = 0o755
-		}
-		if files.Clone(from, path, mode) == nil {
-			return sumFile(ctx, from, nil)
-		}
-		out, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
-		if err != nil {
-			return sum, err
-		}
-		sum, err = sumFile(ctx, from, out)
-		return sum, errors.Join(err, out.Close())
-	})
+	all, err := c.verifyUnpacked(ctx, h, false)
 	if err == nil {
+		err = os.Mkdir(to, 0o755)
+	}
+	for _, f := range all {
+		if err == nil {
+			err = c.copyFile(ctx, filepath.Join(c.unpacked(hexOf(h)), filepath.FromSlash(f.name)), filepath.Join(to, filepath.FromSlash(f.name)), f.executable())
+		}
+	}
+	switch {
+	case errors.Is(err, fs.ErrNotExist): // another process has evicted it
+		return fmt.Errorf("%s: %w", h, ErrNotCached)
+	case err == nil:
 		c.useUnpacked(hexOf(h))
 	}
 	return err
 }
 
+func (c *Cache) copyFile(ctx context.Context, from, to string, executable bool) error {
+	in, _, err := files.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		return err
+	}
+	mode := fs.FileMode(0o644)
+	if executable {
+		mode = 0o755
+	}
+	if files.Clone(in, to, mode) == nil {
+		return nil
+	}
+	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		return err
+	}
+	for n := int64(copyAtOnce); err == nil && n == copyAtOnce; { // in pieces, so that it stops when ctx ends
+		if err = ctx.Err(); err == nil {
+			n, err = io.Copy(out, io.LimitReader(in, copyAtOnce)) // the kernel copies, where it can
+		}
+	}
+	return errors.Join(err, out.Close())
+}
+
 // Linked returns the folder of an unpacked package, for a link to it. The error is that of [Cache.Lay].
 func (c *Cache) Linked(ctx context.Context, h provider.Hash) (string, error) {
 	to := c.unpacked(hexOf(h))
-	err := c.verifyUnpacked(ctx, h)
+	_, err := c.verifyUnpacked(ctx, h, false)
 	if err == nil {
 		c.useUnpacked(hexOf(h))
 		err = os.WriteFile(to+linkedSuffix, nil, 0o600)
@@ -310,10 +336,6 @@ func (c *Cache) Linked(ctx context.Context, h provider.Hash) (string, error) {
 func (c *Cache) useUnpacked(hex string) {
 	now := time.Now()
 	_ = os.Chtimes(c.unpacked(hex)+metaSuffix, now, now)
-}
-
-func (c *Cache) verifyUnpacked(ctx context.Context, h provider.Hash) error {
-	return c.check(ctx, h, func(_ string, from *os.File, _ bool) ([sha256.Size]byte, error) { return sumFile(ctx, from, nil) })
 }
 
 // UnpackedHash returns the h1: hash of the package to whose folder in a cache, this one or another, the path leads. The folder
@@ -341,18 +363,18 @@ func (c *Cache) Runs(h provider.Hash, typ string) bool {
 	})
 }
 
-// check passes each file of an unpacked package to the function use, which returns the SHA-256 of the file's content. It
-// compares the hash of the whole package with h.
-func (c *Cache) check(ctx context.Context, h provider.Hash, use func(name string, from *os.File, executable bool) ([sha256.Size]byte, error)) error {
-	hex := hexOf(h)
-	m, ok := c.readUnpackedMeta(hex)
-	if !ok {
-		return fmt.Errorf("%s: %w", h, ErrNotCached)
-	}
-	before, _ := os.Lstat(c.unpacked(hex))
-	sums := map[string][sha256.Size]byte{}
-	var programs []string
-	err := filepath.WalkDir(c.unpacked(hex), func(path string, e fs.DirEntry, err error) error {
+// storedFile is a file of an unpacked package.
+type storedFile struct {
+	name string // its path in the package, with slashes
+	info fs.FileInfo
+}
+
+func (f storedFile) executable() bool { return f.info.Mode()&0o100 != 0 }
+
+// listFolder returns the files in a folder, in the order of their paths. The error wraps ErrDigest if something else than files
+// and folders is there.
+func listFolder(dir string) (out []storedFile, err error) {
+	err = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
@@ -361,50 +383,92 @@ func (c *Cache) check(ctx context.Context, h provider.Hash, use func(name string
 		case !e.Type().IsRegular():
 			return fmt.Errorf("%w: %s is no file", ErrDigest, path)
 		}
-		rel, err := filepath.Rel(c.unpacked(hex), path)
+		rel, err := filepath.Rel(dir, path)
 		if err != nil {
 			return err
 		}
-		f, info, err := files.Open(path)
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		name, executable := filepath.ToSlash(rel), info.Mode()&0o100 != 0
-		if executable {
-			programs = append(programs, name)
-		}
-		sums[name], err = use(name, f, executable)
+		info, err := e.Info()
+		out = append(out, storedFile{filepath.ToSlash(rel), info})
 		return err
 	})
-	if errors.Is(err, fs.ErrNotExist) { // another process has evicted it
-		return fmt.Errorf("%s: %w", h, ErrNotCached)
+	return out, err
+}
+
+// stateOf returns a hash of what the file system says about files, without their bytes.
+func stateOf(all []storedFile) string {
+	h := sha256.New()
+	for _, f := range all {
+		fmt.Fprintf(h, "%s\n%v %d %d\n", f.name, f.info.Mode(), f.info.Size(), f.info.ModTime().UnixNano())
 	}
-	if err == nil && (provider.HashFolder(sums) != h || sumPrograms(programs) != m.programs && !ignoresModes) {
-		err = fmt.Errorf("%w: %s", ErrDigest, h)
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// verifyUnpacked returns the files of an unpacked package. It hashes them if they may have changed since they were last hashed,
+// if that was longer than [rehashAfter] ago, or always. The error is that of [Cache.Lay].
+func (c *Cache) verifyUnpacked(ctx context.Context, h provider.Hash, always bool) ([]storedFile, error) {
+	hex := hexOf(h)
+	m, ok := c.readUnpackedMeta(hex)
+	if !ok {
+		return nil, fmt.Errorf("%s: %w", h, ErrNotCached)
 	}
-	if _, there := c.readUnpackedMeta(hex); errors.Is(err, ErrDigest) && !there { // it was evicted meanwhile
-		return fmt.Errorf("%s: %w", h, ErrNotCached)
+	before, _ := os.Lstat(c.unpacked(hex))
+	all, err := listFolder(c.unpacked(hex))
+	if age := time.Since(time.Unix(m.hashed, 0)); err == nil && !always && m.state == stateOf(all) && age >= 0 && age < rehashAfter {
+		return all, nil
 	}
-	if errors.Is(err, ErrDigest) {
+	if err == nil {
+		err = c.hashFolder(ctx, h, all, m.programs)
+	}
+	_, there := c.readUnpackedMeta(hex)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, ErrDigest) && !there: // another process has evicted it
+		return nil, fmt.Errorf("%s: %w", h, ErrNotCached)
+	case errors.Is(err, ErrDigest):
 		c.n.Damaged.Add(1)
 		c.log.ErrorContext(ctx, "an unpacked package in the cache is damaged: it is removed and unpacked again", "h1", h.String())
 		c.discardFolder(hex, before, m.size)
+		return nil, err
+	case err != nil:
+		return nil, err
 	}
-	return err
+	m.state, m.hashed = stateOf(all), time.Now().Unix()
+	c.keepUnpackedMeta(hex, m)
+	return all, nil
 }
 
-// sumFile returns the SHA-256 of a file, and copies it to w unless w is nil.
-func sumFile(ctx context.Context, f *os.File, w io.Writer) (sum [sha256.Size]byte, err error) {
-	h := sha256.New()
-	to := io.Writer(h)
-	if w != nil {
-		to = io.MultiWriter(h, w)
+// keepUnpackedMeta changes the meta file of an unpacked package, and keeps the time of its last use. If that fails, the package is
+// hashed again before its next use.
+func (c *Cache) keepUnpackedMeta(hex string, m unpackedMeta) {
+	name := c.unpacked(hex) + metaSuffix
+	info, err := os.Stat(name)
+	if err == nil && privatefolder.Write(name, []byte(m.line(hex))) == nil {
+		_ = os.Chtimes(name, info.ModTime(), info.ModTime())
 	}
-	buf := buffers.Get().(*[CopyBuffer]byte)
-	defer buffers.Put(buf)
-	_, err = io.CopyBuffer(struct{ io.Writer }{to}, contextReader{ctx, f}, buf[:])
-	return [sha256.Size]byte(h.Sum(nil)), err
+}
+
+// hashFolder hashes the files of an unpacked package. The error wraps ErrDigest if they are not those of the package.
+func (c *Cache) hashFolder(ctx context.Context, h provider.Hash, all []storedFile, programs string) error {
+	sums := map[string][sha256.Size]byte{}
+	var executable []string
+	for _, stored := range all {
+		f, _, err := files.Open(filepath.Join(c.unpacked(hexOf(h)), filepath.FromSlash(stored.name)))
+		if err != nil {
+			return err
+		}
+		sum := sha256.New()
+		_, err = io.Copy(sum, contextReader{ctx, f})
+		if f.Close(); err != nil {
+			return err
+		}
+		sums[stored.name] = [sha256.Size]byte(sum.Sum(nil))
+		if stored.executable() {
+			executable = append(executable, stored.name)
+		}
+	}
+	if provider.HashFolder(sums) != h || sumPrograms(executable) != programs && !ignoresModes {
+		return fmt.Errorf("%w: %s", ErrDigest, h)
+	}
+	return nil
 }
 
 // discardFolder removes a damaged package, unless another process has replaced it.

@@ -238,6 +238,63 @@ func TestDamagedUnpacked(t *testing.T) {
 	}
 }
 
+// TestRotInUnpacked shows that a change that the file system does not show is noticed by a check of everything, and a day after
+// the package was last hashed.
+func TestRotInUnpacked(t *testing.T) {
+	for _, always := range []bool{true, false} {
+		s := newScene(t)
+		s.add("/a", packed(t, []byte("program")))
+		h := s.unpack("/a", 1)
+		name := filepath.Join(s.stored(h), "LICENSE")
+		info, err := os.Stat(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(os.Chmod(name, 0o644), os.WriteFile(name, []byte("frEe"), 0), os.Chmod(name, 0o444), os.Chtimes(name, info.ModTime(), info.ModTime())); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.cache.Linked(t.Context(), h); err != nil {
+			t.Errorf("within a day: %v", err)
+		}
+		if always {
+			all, err := s.cache.Entries(t.Context())
+			if err != nil || len(all) != 2 || all[0].H1 != h {
+				t.Fatalf("%+v, %v", all, err)
+			}
+			err = s.cache.Verify(t.Context(), all[0])
+			if !errors.Is(err, archives.ErrDigest) || s.isStored(h) {
+				t.Errorf("a check of everything: %v", err)
+			}
+			continue
+		}
+		s.cache.AgeUnpacked(h, 25*time.Hour)
+		if _, err := s.cache.Linked(t.Context(), h); !errors.Is(err, archives.ErrDigest) || s.isStored(h) {
+			t.Errorf("after a day: %v", err)
+		}
+	}
+}
+
+// TestRestoredUnpacked shows that a package is hashed once, and stays, if the times of its files have changed.
+func TestRestoredUnpacked(t *testing.T) {
+	s := newScene(t)
+	s.add("/a", packed(t, []byte("program")))
+	h := s.unpack("/a", 1)
+	name := filepath.Join(s.stored(h), "LICENSE")
+	at := time.Now().Add(-time.Hour).Truncate(time.Second) // as in an archive of the folder
+	if err := os.Chtimes(name, at, at); err != nil {
+		t.Fatal(err)
+	}
+	before := s.cache.StateOf(h)
+	for range 2 {
+		if err := s.cache.Lay(t.Context(), h, filepath.Join(t.TempDir(), "to")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if now := s.cache.StateOf(h); now == before {
+		t.Error("the new state is not kept")
+	}
+}
+
 // TestUnpackedEviction shows what goes first when there is no room: the zip of a package that is also stored unpacked, and
 // then what was not used for longest.
 func TestUnpackedEviction(t *testing.T) {
@@ -263,9 +320,8 @@ func TestUnpackedEviction(t *testing.T) {
 	if s.isStored(h) || !s.kept("/b") || !s.kept("/c") || !s.kept("/d") {
 		t.Errorf("kept: %t %t %t, stored %t", s.kept("/b"), s.kept("/c"), s.kept("/d"), s.isStored(h))
 	}
-	// Only archives and meta files are left.
-	if n := s.files(""); n != 6 {
-		t.Errorf("%d files", n)
+	if n := s.files("unpacked") + s.files("tmp"); n != 0 {
+		t.Errorf("%d files are left of the unpacked package", n)
 	}
 }
 

@@ -348,7 +348,7 @@ func (c *copies) make() error {
 	return nil
 }
 
-// remove removes the folder. What is left, the next command removes.
+// remove removes the folder. The next command removes what is left.
 func (c *copies) remove() {
 	if c.lock != nil {
 		_ = os.RemoveAll(c.lock.Name() + ".d")
