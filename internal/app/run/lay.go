@@ -87,6 +87,16 @@ func (o *Options) lay(ctx context.Context, merged *cliconfig.Merged, gateway *se
 	l.layAll(ctx, l.wanted())
 }
 
+// prefetch makes the gateway read the lists of versions of all locked providers at once. For a command that installs providers,
+// clients ask for one after the other.
+func (l *layer) prefetch(ctx context.Context, all *sync.WaitGroup) {
+	for _, p := range l.needs.locked {
+		if l.installs && slices.Contains(l.hosts, p.Address.ServiceHost()) && l.isUsed(p.Address) {
+			all.Go(func() { l.gateway.Prefetch(ctx, p.Address) })
+		}
+	}
+}
+
 // hasPluginFolder reports whether the client installs providers only from folders that an argument names.
 func (l *layer) hasPluginFolder() bool {
 	all := append(slices.Clone(l.Command[1:]), l.Environment.Getenv("TF_CLI_ARGS"), l.Environment.Getenv("TF_CLI_ARGS_init"))
@@ -141,6 +151,7 @@ func (l *layer) isUsed(a provider.Address) bool {
 func (l *layer) layAll(ctx context.Context, wanted []lockfile.Provider) {
 	defer l.copies.remove()
 	var all sync.WaitGroup
+	l.prefetch(ctx, &all)
 	for _, p := range wanted {
 		all.Go(func() {
 			if err := l.layOne(ctx, p); err != nil {

@@ -96,6 +96,11 @@ func (l *Local) Offer(ctx context.Context, a provider.Address, v provider.Versio
 	return o, nil
 }
 
+// Prefetch makes the gateway read the list of a provider's versions, which it then has when the client asks for it.
+func (l *Local) Prefetch(ctx context.Context, a provider.Address) {
+	_ = l.answer(ctx, gateway.RegistryURL("", a.Hostname())+a.Namespace()+"/"+a.Type()+"/versions", io.Discard) // the client's request gets the error
+}
+
 // Download reads an offered package from the gateway, so that the cache has it afterwards, if it can hold it.
 func (l *Local) Download(ctx context.Context, o *Offer) error {
 	return l.answer(ctx, o.path, io.Discard)
