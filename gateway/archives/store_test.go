@@ -54,6 +54,7 @@ func (s *scene) unpack(path string, fetches int32) provider.Hash {
 	if err != nil {
 		s.t.Fatal(err)
 	}
+	s.idle() // an archive in use is not evicted
 	return h
 }
 
