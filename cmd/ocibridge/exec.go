@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/opentofu/svchost"
 	"github.com/spf13/cobra"
@@ -144,6 +145,9 @@ func (f *execFlags) run(cmd *cobra.Command, args []string) error {
 		note(stderr, "there is no ocibridge.hcl in %s or above it in its Git repository, and no template: exec uses the embedded registry in %s, and fetches from origins what is not there", o.Environment.Dir, f.dataFolder())
 	}
 	o.Log, o.Notices = log, notices
+	o.Waiting = func(packages int, atMost time.Duration) {
+		note(stderr, "bringing %s into the cache before the command begins, for at most %v", count(packages, "package"), atMost)
+	}
 	result, err := run.Run(cmd.Context(), o)
 	switch {
 	case errors.As(err, new(serve.UsageError)):

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/opentofu/svchost"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/ocibridge/ocibridge/gateway/archives"
 	"github.com/ocibridge/ocibridge/internal/app/config"
@@ -30,6 +31,7 @@ import (
 const (
 	// layWithin is how long a command waits for its packages. The command then begins, and gets the others from the gateway.
 	layWithin = 30 * time.Second
+	sayAfter  = 3 * time.Second // after which the user is told that the command waits
 	// maxLooks is how many packages are looked up at once. Most of that time is the registry's.
 	maxLooks = 8
 	// temporary begins the names of the files and folders of unfinished copies.
@@ -53,7 +55,6 @@ type layer struct {
 	installs bool   // the command mentions init
 	fetches  bool   // the versions in the lock file are those that the command installs
 	links    bool
-	looks    chan struct{}
 	copies   copies
 }
 
@@ -71,7 +72,7 @@ func (o *Options) lay(ctx context.Context, merged *cliconfig.Merged, gateway *se
 	l := &layer{
 		Options: o, merged: merged, gateway: gateway, packages: gateway.Packages(), needs: served.needs, hosts: served.providers,
 		platform: provider.Platform{OS: runtime.GOOS, Arch: runtime.GOARCH}, data: data, copies: copies{in: data},
-		installs: slices.ContainsFunc(args, initWord.MatchString), fetches: !upgrades(args), links: store == config.StoreLink, looks: make(chan struct{}, maxLooks),
+		installs: slices.ContainsFunc(args, initWord.MatchString), fetches: !upgrades(args), links: store == config.StoreLink,
 	}
 	l.removeLinks()
 	sweepCopies(data)
@@ -85,16 +86,6 @@ func (o *Options) lay(ctx context.Context, merged *cliconfig.Merged, gateway *se
 	ctx, cancel := context.WithTimeout(ctx, layWithin)
 	defer cancel()
 	l.layAll(ctx, l.wanted())
-}
-
-// prefetch makes the gateway read the lists of versions of all locked providers at once. For a command that installs providers,
-// clients ask for one after the other.
-func (l *layer) prefetch(ctx context.Context, all *sync.WaitGroup) {
-	for _, p := range l.needs.locked {
-		if l.installs && slices.Contains(l.hosts, p.Address.ServiceHost()) && l.isUsed(p.Address) {
-			all.Go(func() { l.gateway.Prefetch(ctx, p.Address) })
-		}
-	}
 }
 
 // hasPluginFolder reports whether the client installs providers only from folders that an argument names.
@@ -147,19 +138,29 @@ func (l *layer) isUsed(a provider.Address) bool {
 	return slices.ContainsFunc(l.needs.required, func(r requirement) bool { return !r.isShort && r.provider == a })
 }
 
-// layAll lays packages, several at once.
+// layAll lays packages, several at once. Meanwhile, the gateway reads the lists of versions for which a client that installs
+// providers asks one after the other.
 func (l *layer) layAll(ctx context.Context, wanted []lockfile.Provider) {
 	defer l.copies.remove()
-	var all sync.WaitGroup
-	l.prefetch(ctx, &all)
+	if l.Waiting != nil && len(wanted) > 0 {
+		defer time.AfterFunc(sayAfter, func() { l.Waiting(len(wanted), layWithin) }).Stop()
+	}
+	var all errgroup.Group
+	all.SetLimit(maxLooks)
+	for _, p := range l.needs.locked {
+		if l.installs && slices.Contains(l.hosts, p.Address.ServiceHost()) && l.isUsed(p.Address) {
+			all.Go(func() error { l.gateway.Prefetch(ctx, p.Address); return nil })
+		}
+	}
 	for _, p := range wanted {
-		all.Go(func() {
+		all.Go(func() error {
 			if err := l.layOne(ctx, p); err != nil {
 				l.Log.DebugContext(ctx, "a package is left to the gateway", "provider", p.Address.String(), "version", p.Version.String(), "err", err)
 			}
+			return nil
 		})
 	}
-	all.Wait()
+	_ = all.Wait() // its functions return nil
 }
 
 // errIncomplete means that the client would add hashes to the lock file if it installed a package.
@@ -167,12 +168,6 @@ var errIncomplete = errors.New("the lock file lacks hashes")
 
 // layOne lays a package.
 func (l *layer) layOne(ctx context.Context, p lockfile.Provider) error {
-	select {
-	case l.looks <- struct{}{}:
-		defer func() { <-l.looks }()
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 	offer, err := l.gateway.Offer(ctx, p.Address, p.Version, l.platform)
 	if err != nil {
 		return err

@@ -43,6 +43,8 @@ type Options struct {
 	Folders     []string                  // the folders for the file with the CLI configuration, in order of preference
 	Cache       string                    // the folder of cached discovery documents; "" means no cache
 	NoStore     bool                      // lay no packages into the client's data folder
+	// Waiting is called once if the command has to wait for so many packages, for at most the given time. It may be nil.
+	Waiting func(packages int, atMost time.Duration)
 
 	Stdin, Stdout, Stderr *os.File // the standard streams of the command
 
