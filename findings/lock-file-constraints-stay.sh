@@ -27,12 +27,14 @@ export TF_CLI_CONFIG_FILE="$dir/cli.tfrc" CHECKPOINT_DISABLE=1
 cd "$dir/work"
 
 require() { # [CONSTRAINT]
+	constraint=
+	[ $# -eq 0 ] || constraint="version = \"$1\""
 	cat >main.tf <<HCL
 terraform {
   required_providers {
     null = {
       source = "registry.example/acme/null"
-      ${1:+version = "$1"}
+      $constraint
     }
   }
 }
