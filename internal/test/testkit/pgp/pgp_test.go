@@ -91,3 +91,11 @@ func TestNames(t *testing.T) {
 		t.Errorf("fingerprint %q, key ID %q", fp, s.KeyID())
 	}
 }
+
+// TestPrivateKeyStaysTheSame shows that the private key is written without signing it anew.
+func TestPrivateKeyStaysTheSame(t *testing.T) {
+	s := pgp.For(t, "Acme")
+	if s.ArmoredPrivateKey(t, "PGP PRIVATE KEY BLOCK") != s.ArmoredPrivateKey(t, "PGP PRIVATE KEY BLOCK") {
+		t.Error("the second text differs")
+	}
+}
