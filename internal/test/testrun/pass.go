@@ -85,6 +85,8 @@ type group struct {
 func commands(all []declared, tests chosen) []command {
 	var whole []declared
 	var groups []group
+	all = slices.Clone(all)
+	slices.SortStableFunc(all, func(a, b declared) int { return cmp.Compare(rank(a.Package), rank(b.Package)) }) // slow packages in the first group
 	for _, d := range all {
 		switch names := tests[d.Package]; {
 		case len(names) == 0:
@@ -104,9 +106,6 @@ func commands(all []declared, tests chosen) []command {
 	}
 	for _, g := range groups {
 		out = append(out, command{packages: namesOf(g.members), pattern: pattern(g.names)})
-	}
-	for _, c := range out {
-		slices.SortStableFunc(c.packages, func(a, b string) int { return cmp.Compare(rank(a), rank(b)) })
 	}
 	return out
 }
