@@ -70,67 +70,50 @@ type command struct {
 // slowFirst are the packages whose tests take longest. They start first, so that none of them runs alone at the end.
 var slowFirst = []string{"e2e", "internal/test/faults", "gateway", "pusher/reconcile", "pusher", "internal/origins/pull", "cmd/ocibridge", "gateway/archives", "gateway/catalog", "artifact", "internal/test/testrun"}
 
-// fewWhole is the number of packages below which no command is run for the packages of which all tests are chosen: the last test
-// of such a command would run alone, while no other command has begun.
-const fewWhole = 4
-
-// group is packages that share a command, and the tests that it runs.
-type group struct {
-	members []declared
-	names   []string
-}
-
 // commands returns few commands that together run exactly the chosen tests. Packages share a command if no pattern for one
 // of them matches a test of another one that is not chosen.
 func commands(all []declared, tests chosen) []command {
-	var whole []declared
+	type group struct {
+		members []declared
+		names   []string
+	}
+	var whole command
 	var groups []group
-	all = slices.Clone(all)
-	slices.SortStableFunc(all, func(a, b declared) int { return cmp.Compare(rank(a.Package), rank(b.Package)) }) // slow packages in the first group
 	for _, d := range all {
-		switch names := tests[d.Package]; {
-		case len(names) == 0:
-		case slices.Equal(slices.Sorted(slices.Values(names)), slices.Sorted(slices.Values(d.Tests))):
-			whole = append(whole, d)
-		default:
-			groups = join(groups, d, tests)
+		names := tests[d.Package]
+		if len(names) == 0 {
+			continue
 		}
+		if slices.Equal(slices.Sorted(slices.Values(names)), slices.Sorted(slices.Values(d.Tests))) {
+			whole.packages = append(whole.packages, d.Package)
+			continue
+		}
+		i := slices.IndexFunc(groups, func(g group) bool {
+			for _, m := range append(g.members, d) {
+				if collides(m, tests[m.Package], append(slices.Clone(g.names), names...)) {
+					return false
+				}
+			}
+			return true
+		})
+		if i < 0 {
+			groups, i = append(groups, group{}), len(groups)
+		}
+		groups[i].members, groups[i].names = append(groups[i].members, d), append(groups[i].names, names...)
 	}
 	var out []command
-	if len(whole) < fewWhole && len(groups) > 0 {
-		for _, d := range whole {
-			groups = join(groups, d, tests)
-		}
-	} else if len(whole) > 0 {
-		out = append(out, command{packages: namesOf(whole)})
+	if whole.packages != nil {
+		out = append(out, whole)
 	}
 	for _, g := range groups {
-		out = append(out, command{packages: namesOf(g.members), pattern: pattern(g.names)})
-	}
-	return out
-}
-
-// join adds a package to the first group that it can share a command with, or to a new one.
-func join(groups []group, d declared, tests chosen) []group {
-	names := tests[d.Package]
-	i := slices.IndexFunc(groups, func(g group) bool {
-		for _, m := range append(g.members, d) {
-			if collides(m, tests[m.Package], append(slices.Clone(g.names), names...)) {
-				return false
-			}
+		c := command{pattern: pattern(g.names)}
+		for _, m := range g.members {
+			c.packages = append(c.packages, m.Package)
 		}
-		return true
-	})
-	if i < 0 {
-		groups, i = append(groups, group{}), len(groups)
+		out = append(out, c)
 	}
-	groups[i].members, groups[i].names = append(groups[i].members, d), append(groups[i].names, names...)
-	return groups
-}
-
-func namesOf(all []declared) (out []string) {
-	for _, d := range all {
-		out = append(out, d.Package)
+	for _, c := range out {
+		slices.SortStableFunc(c.packages, func(a, b string) int { return cmp.Compare(rank(a), rank(b)) })
 	}
 	return out
 }

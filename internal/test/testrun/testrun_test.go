@@ -208,11 +208,6 @@ func TestCommands(t *testing.T) {
 	if !slices.EqualFunc(got, want, func(a, b command) bool { return a.pattern == b.pattern && slices.Equal(a.packages, b.packages) }) {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	// Few packages of which all tests are chosen do not run before the others.
-	got = commands(all, chosen{"a": {"TestA"}, "c": {"TestC"}, module + "/e2e": {"TestE"}})
-	if len(got) != 1 || got[0].pattern != "^TestA$|^TestC$|^TestE$" || !slices.Equal(got[0].packages, []string{module + "/e2e", "a", "c"}) {
-		t.Errorf("few packages: %q", got)
-	}
 }
 
 // TestDeclared shows that listTests finds what "go test -list" prints, benchmarks apart.
