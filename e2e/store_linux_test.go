@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -67,6 +68,7 @@ func TestStoreKilled(t *testing.T) {
 		}
 		f.lock = read(t, filepath.Join(f.ws.Dir, clients.LockFileName))
 	}
+	laid := 0
 	random := rand.New(rand.NewPCG(1, uint64(rounds)))
 	for round := range rounds {
 		var running sync.WaitGroup
@@ -87,6 +89,9 @@ func TestStoreKilled(t *testing.T) {
 			if err != nil {
 				t.Fatalf("round %d: %v", round, err)
 			}
+			if strings.Contains(out, "Using previously-installed") {
+				laid++
+			}
 			dir := filepath.Join(f.ws.Dir, ".terraform", "providers", filepath.FromSlash(world.Null), f.version, runtime.GOOS+"_"+runtime.GOARCH)
 			program, err := os.ReadFile(filepath.Join(dir, "terraform-provider-null_v"+f.version))
 			if err != nil || !bytes.Equal(program, programs[f.version]) {
@@ -96,6 +101,9 @@ func TestStoreKilled(t *testing.T) {
 				t.Errorf("round %d: the lock file changed:\n%s", round, lock)
 			}
 		}
+	}
+	if laid == 0 {
+		t.Error("no package was laid")
 	}
 	for _, f := range all {
 		if left, err := filepath.Glob(filepath.Join(f.ws.Dir, ".terraform", ".ocibridge-*")); err != nil || len(left) > 0 {

@@ -47,6 +47,7 @@ type cacheFlags struct {
 
 // cacheReport is the result of a command.
 type cacheReport struct {
+	summary  string        // for people
 	DryRun   *bool         `json:"dry_run,omitempty"` // of prune
 	Folder   string        `json:"folder"`
 	Packages []cachedEntry `json:"packages"`
@@ -71,9 +72,9 @@ func newCachedEntry(e archives.Entry) cachedEntry {
 	return cachedEntry{Program: e.Program, Hash: e.Hash(), Form: form, Bytes: e.Size, Used: e.Used.UTC().Truncate(time.Second), entry: e}
 }
 
-// register adds the flags of a command. The registry does not matter to it.
+// register adds the flags of a command, which needs no registry.
 func (f *cacheFlags) register(cmd *cobra.Command) {
-	f.registryFlags.register(cmd)
+	f.configFlag.register(cmd)
 	f.output.register(cmd)
 	f.log.register(cmd, slog.LevelWarn)
 	f.registerQuiet(cmd)
@@ -109,30 +110,36 @@ func (f *cacheFlags) run(cmd *cobra.Command, _ []string) error {
 
 func (f *cacheFlags) print(w io.Writer, r *cacheReport) {
 	rows := [][]string{{"PROGRAM", "FORM", "SIZE", "LAST USED", "HASH"}}
-	var total int64
 	for _, e := range r.Packages {
 		hash := e.Hash
 		if e.Problem != nil {
 			hash += " " + *e.Problem
 		}
 		rows = append(rows, []string{e.Program, e.Form, size(e.Bytes), e.Used.Format(time.DateOnly), hash})
-		total += e.Bytes
 	}
 	if len(rows) > 1 {
 		fmt.Fprint(w, tableText(rows, 4, terminalWidth(w)))
 	}
-	if !f.quiet {
-		fmt.Fprintf(w, "%s, %s, in %s\n", count(len(r.Packages), "package"), size(total), r.Folder)
+	if r.summary != "" && !f.quiet {
+		fmt.Fprintln(w, r.summary)
 	}
+}
+
+// add adds packages, and returns their number and size for people.
+func (r *cacheReport) add(all []archives.Entry) string {
+	var total int64
+	for _, e := range all {
+		r.Packages = append(r.Packages, newCachedEntry(e))
+		total += e.Size
+	}
+	return fmt.Sprintf("%s, %s", count(len(all), "package"), size(total))
 }
 
 func newCacheListCommand() *cobra.Command {
 	f := &cacheFlags{}
 	f.do = func(ctx context.Context, c *archives.Cache, out *cacheReport) error {
 		all, err := c.Entries(ctx)
-		for _, e := range all {
-			out.Packages = append(out.Packages, newCachedEntry(e))
-		}
+		out.summary = out.add(all) + ", in " + out.Folder
 		return err
 	}
 	cmd := &cobra.Command{
@@ -180,6 +187,7 @@ func newCacheVerifyCommand() *cobra.Command {
 		if n := len(out.Packages); n > 0 {
 			return hint.New(count(n, "package")+" of "+fmt.Sprint(len(all))+" did not match", "the next exec or gateway fetches what was removed; a disk that damages files will do so again")
 		}
+		out.summary = count(len(all), "package") + " checked, none has changed"
 		return nil
 	}
 	cmd := &cobra.Command{
@@ -208,9 +216,11 @@ func newCachePruneCommand() *cobra.Command {
 	f.do = func(ctx context.Context, c *archives.Cache, out *cacheReport) error {
 		unwanted := func(e archives.Entry) bool { return all || unused.value > 0 && time.Since(e.Used) > unused.value }
 		chosen, err := c.Prune(ctx, dry.dryRun, unwanted)
-		for _, e := range chosen {
-			out.Packages = append(out.Packages, newCachedEntry(e))
+		done := "removed: "
+		if dry.dryRun {
+			done = "would be removed: "
 		}
+		out.summary = done + out.add(chosen)
 		return cmp.Or(err, dry.pending(len(chosen) > 0))
 	}
 	cmd := &cobra.Command{

@@ -1,5 +1,6 @@
 // Package archives serves the bytes of packages. It reads them from a cache on disk, streams
-// them from the registry, or passes on the registry's redirect to its storage.
+// them from the registry, or passes on the registry's redirect to its storage. The cache also
+// keeps packages unpacked, for commands on the same machine.
 //
 // Only ocibridge itself imports this package: it can change at any time.
 //

@@ -56,7 +56,7 @@ type unpackedMeta struct {
 	size     int64  // of the files
 	zip      string // the SHA-256 of the archive from which the package was unpacked, in hexadecimal
 	programs string // the SHA-256 of the names of the executable files, each followed by a line feed
-	state    string // what the file system said about the files when they were hashed, see stateOf
+	state    string // the result of stateOf when the files were hashed
 	hashed   int64  // when they were hashed, in seconds since 1970
 }
 
@@ -102,8 +102,8 @@ func (c *Cache) readUnpackedMeta(hex string) (m unpackedMeta, ok bool) {
 	return m, m.line(hex) == string(text)
 }
 
-// Unpacked returns which of the hashes is that of the archive with the given digest, if that package is stored unpacked.
-// A nil cache stores nothing.
+// Unpacked finds the unpacked package of the archive with the given digest, and returns its h1: hash. It finds only packages
+// whose hash is among hashes. A nil cache has none.
 func (c *Cache) Unpacked(d digest.Digest, hashes []provider.Hash) (provider.Hash, bool) {
 	if c == nil {
 		return provider.Hash{}, false
@@ -138,8 +138,11 @@ func (c *Cache) Unpack(ctx context.Context, d digest.Digest, size int64) (provid
 	if err != nil {
 		return provider.Hash{}, err
 	}
-	// Other processes may need the same package now.
-	lock, err := privatefolder.Lock(filepath.Join(c.temporary(), d.Encoded()+".unpack"), unpackPatience)
+	// Other processes may need the same package now. If two of them lock different files because one was removed, both unpack it,
+	// and one result stays.
+	waiting, cancel := context.WithTimeout(ctx, unpackPatience)
+	defer cancel()
+	lock, err := privatefolder.LockUntil(waiting, filepath.Join(c.temporary(), d.Encoded()+".unpack"))
 	if err != nil {
 		return provider.Hash{}, err
 	}
@@ -169,7 +172,8 @@ func (c *Cache) unpack(zip string, z *provider.Zip) (provider.Hash, error) {
 		defer c.room.Unlock()
 		_ = os.RemoveAll(dir)
 		room.Close()
-		if os.Remove(room.Name()); !stays {
+		_ = os.Remove(room.Name()) // what is left, a count removes
+		if !stays {
 			c.bytes.Add(-z.Size())
 		}
 	}()
@@ -281,7 +285,7 @@ func (c *Cache) Lay(ctx context.Context, h provider.Hash, to string) error {
 	}
 	for _, f := range all {
 		if err == nil {
-			err = c.copyFile(ctx, filepath.Join(c.unpacked(hexOf(h)), filepath.FromSlash(f.name)), filepath.Join(to, filepath.FromSlash(f.name)), f.executable())
+			err = copyFile(ctx, filepath.Join(c.unpacked(hexOf(h)), filepath.FromSlash(f.name)), filepath.Join(to, filepath.FromSlash(f.name)), f.executable())
 		}
 	}
 	switch {
@@ -293,7 +297,8 @@ func (c *Cache) Lay(ctx context.Context, h provider.Hash, to string) error {
 	return err
 }
 
-func (c *Cache) copyFile(ctx context.Context, from, to string, executable bool) error {
+// copyFile copies a file to a new one, and creates the folders that lead to it.
+func copyFile(ctx context.Context, from, to string, executable bool) error {
 	in, _, err := files.Open(from)
 	if err != nil {
 		return err
@@ -347,7 +352,7 @@ func UnpackedHash(path string) (provider.Hash, bool) {
 	return h1Of(filepath.Base(path))
 }
 
-// UseLinked records that a package is used to which a workspace has a link.
+// UseLinked records that a workspace uses a package through its link. A nil cache records nothing.
 func (c *Cache) UseLinked(h provider.Hash) {
 	if c != nil {
 		c.useUnpacked(hexOf(h))
@@ -457,7 +462,8 @@ func (c *Cache) hashFolder(ctx context.Context, h provider.Hash, all []storedFil
 		}
 		sum := sha256.New()
 		_, err = io.Copy(sum, contextReader{ctx, f})
-		if f.Close(); err != nil {
+		f.Close()
+		if err != nil {
 			return err
 		}
 		sums[stored.name] = [sha256.Size]byte(sum.Sum(nil))

@@ -336,8 +336,7 @@ func (s *scene) isStored(h provider.Hash) bool {
 	return false
 }
 
-// TestLinkedIsKept shows that a package to which a workspace had a link is kept for 30 days after its last use, whoever needs
-// the room.
+// TestLinkedIsKept shows that a package that was linked is kept for 30 days after its last use, although there is no room.
 func TestLinkedIsKept(t *testing.T) {
 	for _, tc := range []struct {
 		linked bool

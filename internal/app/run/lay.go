@@ -23,6 +23,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/app/config"
 	"github.com/ocibridge/ocibridge/internal/app/serve"
 	"github.com/ocibridge/ocibridge/internal/base/files"
+	"github.com/ocibridge/ocibridge/internal/base/hint"
 	"github.com/ocibridge/ocibridge/internal/clients/cliconfig"
 	"github.com/ocibridge/ocibridge/internal/clients/lockfile"
 	"github.com/ocibridge/ocibridge/provider"
@@ -269,15 +270,24 @@ func (l *layer) unpack(ctx context.Context, offer *serve.Offer, h1s []provider.H
 		return h, fmt.Errorf("%w: %s", errIncomplete, h)
 	}
 	h, err := l.packages.Unpack(ctx, offer.Digest, offer.Size)
-	if errors.Is(err, archives.ErrNotCached) && l.installs && l.fetches && offer.Size <= l.packages.Size().Limit {
-		if err = l.gateway.Download(ctx, offer); err == nil {
-			h, err = l.packages.Unpack(ctx, offer.Digest, offer.Size)
-		}
+	if errors.Is(err, archives.ErrNotCached) && l.installs && l.fetches {
+		h, err = l.fetch(ctx, offer)
 	}
 	if err == nil && !slices.Contains(h1s, h) {
 		err = fmt.Errorf("%w: %s", errIncomplete, h)
 	}
 	return h, err
+}
+
+// fetch fetches a zip into the cache and unpacks it.
+func (l *layer) fetch(ctx context.Context, offer *serve.Offer) (provider.Hash, error) {
+	if limit := l.packages.Size().Limit; offer.Size > limit {
+		return provider.Hash{}, hint.New(fmt.Sprintf("its zip has %d bytes, and the cache may have %d", offer.Size, limit), "raise max_size in the cache block")
+	}
+	if err := l.gateway.Download(ctx, offer); err != nil {
+		return provider.Hash{}, err
+	}
+	return l.packages.Unpack(ctx, offer.Digest, offer.Size)
 }
 
 // ownLink returns the h1: hash of the package to which a link of exec leads. The bool is false for everything else.

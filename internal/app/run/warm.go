@@ -86,7 +86,8 @@ func Warm(ctx context.Context, o Options, folders []string, done func(Warmed)) e
 	}()
 	var there []Warmed
 	for w := range results {
-		if done(w); w.Err == nil && !w.Elsewhere {
+		done(w)
+		if w.Err == nil && !w.Elsewhere {
 			there = append(there, w)
 		}
 	}
@@ -124,17 +125,12 @@ func (l *layer) warm(ctx context.Context, p lockfile.Provider, w *Warmed) error 
 		w.Unpacked = true
 		return nil
 	}
-	if offer.Size > l.packages.Size().Limit {
-		return hint.New(fmt.Sprintf("its zip has %d bytes, more than the cache may have", offer.Size), "raise max_size in the cache block")
-	}
 	if isZip { // the lock file vouches for the zip, and so for its files
 		known = nil
 	}
 	h, err := l.packages.Unpack(ctx, offer.Digest, offer.Size)
 	if errors.Is(err, archives.ErrNotCached) {
-		if err = l.gateway.Download(ctx, offer); err == nil {
-			h, err = l.packages.Unpack(ctx, offer.Digest, offer.Size)
-		}
+		h, err = l.fetch(ctx, offer)
 	}
 	w.New = !had
 	switch {

@@ -148,8 +148,7 @@ func (l *Local) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		l.requested.Store(true)
 	}
 	a, rest, ok := splitRegistryPath("/" + path)
-	_, err := l.site.repositories.Templates.For(a)
-	excluded := errors.Is(err, templates.ErrNotSelected)
+	excluded := l.excludes(a)
 	switch {
 	case !ok:
 		l.serveModule(w, r, capability, "/"+path)
@@ -162,6 +161,12 @@ func (l *Local) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		l.serve(w, withoutCredentials(r, "/"+path), a, rest)
 	}
+}
+
+// excludes reports whether no template is for a provider.
+func (l *Local) excludes(a provider.Address) bool {
+	_, err := l.site.repositories.Templates.For(a)
+	return errors.Is(err, templates.ErrNotSelected)
 }
 
 // same reports in constant time whether two capabilities are equal.

@@ -44,8 +44,8 @@ const maxOfferDocument = 4 << 20
 // Offer asks the gateway for a package as a client would, within the process. The error wraps [ErrNotOffered] if the gateway
 // refuses, lacks or cannot reach the package, and if no template selects the provider.
 func (l *Local) Offer(ctx context.Context, a provider.Address, v provider.Version, p provider.Platform) (*Offer, error) {
-	if _, err := l.site.repositories.Templates.For(a); errors.Is(err, templates.ErrNotSelected) {
-		return nil, fmt.Errorf("%w: %w", ErrNotOffered, err)
+	if l.excludes(a) {
+		return nil, fmt.Errorf("%w: %w", ErrNotOffered, templates.ErrNotSelected)
 	}
 	var doc struct {
 		SHASum      string `json:"shasum"`
@@ -84,20 +84,23 @@ func (l *Local) Offer(ctx context.Context, a provider.Address, v provider.Versio
 	if err != nil {
 		return nil, err
 	}
+	// Clients lock the checksum of each line, whatever file it is for. The gateway serves only documents in which each line
+	// is a checksum and a name.
 	for line := range strings.Lines(string(sums)) {
-		if sum, _, ok := strings.Cut(line, " "); ok {
-			h, err := provider.ParseHash("zh:" + strings.ToLower(sum))
-			if err != nil {
-				return nil, fmt.Errorf("%w: %w", ErrNotOffered, err)
-			}
-			o.Signed = append(o.Signed, h)
+		h, err := provider.ParseHash("zh:" + strings.ToLower(strings.Fields(line + " -")[0]))
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrNotOffered, err)
 		}
+		o.Signed = append(o.Signed, h)
 	}
 	return o, nil
 }
 
 // Prefetch makes the gateway read the list of a provider's versions, which it then has when the client asks for it.
 func (l *Local) Prefetch(ctx context.Context, a provider.Address) {
+	if l.excludes(a) {
+		return
+	}
 	_ = l.answer(ctx, gateway.RegistryURL("", a.Hostname())+a.Namespace()+"/"+a.Type()+"/versions", io.Discard) // the client's request gets the error
 }
 
