@@ -95,7 +95,8 @@ func TestNames(t *testing.T) {
 // TestPrivateKeyStaysTheSame shows that the private key is written without signing it anew.
 func TestPrivateKeyStaysTheSame(t *testing.T) {
 	s := pgp.For(t, "Acme")
-	if s.ArmoredPrivateKey(t, "PGP PRIVATE KEY BLOCK") != s.ArmoredPrivateKey(t, "PGP PRIVATE KEY BLOCK") {
+	first := s.ArmoredPrivateKey(t, "PGP PRIVATE KEY BLOCK")
+	if second := s.ArmoredPrivateKey(t, "PGP PRIVATE KEY BLOCK"); second != first {
 		t.Error("the second text differs")
 	}
 }
