@@ -87,6 +87,7 @@ demo: ## do the whole main job, with tofu and terraform if they are on PATH, and
 
 .PHONY: bench
 bench: tools build ## compare with bare servers and the ORAS CLI: one table (OCIBRIDGE_BENCH_MB: of each package pushed)
+	@tools/install.sh provider-time
 	go run ./internal/test/bench -package $(or $(OCIBRIDGE_BENCH_MB),10)
 
 .PHONY: bench-unit

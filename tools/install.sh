@@ -5,6 +5,7 @@
 #
 #   .tools/bin/NAME                                      the tools
 #   .tools/providers/terraform-provider-null_OS_ARCH     a real provider
+#   .tools/providers/terraform-provider-time_OS_ARCH     another one, for "make bench"
 #   .tools/axe/axe.min.js                                checks pages for accessibility
 #   .tools/tofu-fixtures/NAME                            OCI layouts of providers in OpenTofu's own tests
 #   .tools/tofu-module-fixtures/NAME                     OCI layouts of modules in OpenTofu's own tests
@@ -36,7 +37,7 @@ names="tofu tofu-fixtures tofu-module-fixtures terraform oras registry docker-re
 # These tools are obtained only if an argument names them. tofu-on-path and terraform-on-path
 # never build the client. provider-null-host builds the provider only for the host, and
 # provider-null-copies also copies it for the other platforms, unless it is built for them.
-others="govulncheck tofu-on-path terraform-on-path provider-null-host provider-null-copies"
+others="govulncheck provider-time tofu-on-path terraform-on-path provider-null-host provider-null-copies"
 browsers="chromium chromium-browser google-chrome" # .tools/bin/chromium is the first that is on PATH
 
 # A go.work file or a vendor setting of the caller must not change what the
@@ -95,6 +96,7 @@ cold_seconds() {
 	renovate) echo 22 ;;
 	gitlab-ci-local) echo 6 ;;
 	provider-null) if [ "$2" = "$host" ]; then echo 70; else echo 44; fi ;;
+	provider-time) echo 70 ;;
 	esac
 }
 
@@ -497,6 +499,7 @@ install() {
 	provider-null) provider_null ;;
 	provider-null-host) provider_null_for "$host" ;;
 	provider-null-copies) provider_null_copies ;;
+	provider-time) build provider-time "$host" "providers/terraform-provider-time_$host" ;;
 	tofu-fixtures) tofu_fixtures "$1" oci-provider-mirror ;;
 	tofu-module-fixtures) tofu_fixtures "$1" oci-module-source ;;
 	axe) axe ;;

@@ -32,7 +32,7 @@ func (b *bench) compareExec(client clients.Client, exec, nginx source) error {
 	if err != nil {
 		return err
 	}
-	if err := ws.WriteConfig(useInit()); err != nil {
+	if err := ws.WriteConfig(use(initNames())); err != nil {
 		return err
 	}
 	var took, of []time.Duration

@@ -120,9 +120,7 @@ func initProvider(i int) string { return fmt.Sprintf("init%d", i) }
 // publishInit pushes the providers into the registry. It also writes their archives into a folder, in the layout
 // of a filesystem_mirror, and returns the folder.
 func (b *bench) publishInit(template string) (mirror string, err error) {
-	var addresses []string
-	for i := range initProviders {
-		name := initProvider(i)
+	for i, name := range initNames() {
 		dir, err := b.subdir(filepath.Join("init-mirror", world.Host, "acme", name))
 		if err != nil {
 			return "", err
@@ -131,18 +129,33 @@ func (b *bench) publishInit(template string) (mirror string, err error) {
 		if _, err := release.WriteBigZip(zip, "terraform-provider-"+name+"_v"+initVersion, initMiB, uint64(i)); err != nil {
 			return "", err
 		}
-		r, err := release.Build(release.Spec{
-			Host: world.Host, Namespace: "acme", Type: name, Version: initVersion, Signer: b.Signer,
-			Contents: []release.Content{{OS: runtime.GOOS, Arch: runtime.GOARCH, Zip: zip}},
-		})
-		if err != nil {
+		if err := b.offer(name, release.Content{Zip: zip}); err != nil {
 			return "", err
 		}
-		b.Origin.Add(r)
-		addresses = append(addresses, world.Host+"/acme/"+name+"@"+initVersion)
 	}
-	_, err = b.ws.Run(b.bridge, append([]string{"push", "--all", "--template", template}, addresses...)...)
-	return filepath.Join(b.Dir, "init-mirror"), err
+	return filepath.Join(b.Dir, "init-mirror"), b.pushed(template, initNames())
+}
+
+// offer makes the origin offer a provider for this platform.
+func (b *bench) offer(name string, content release.Content) error {
+	content.OS, content.Arch = runtime.GOOS, runtime.GOARCH
+	r, err := release.Build(release.Spec{
+		Host: world.Host, Namespace: "acme", Type: name, Version: initVersion, Signer: b.Signer, Contents: []release.Content{content},
+	})
+	if err == nil {
+		b.Origin.Add(r)
+	}
+	return err
+}
+
+// pushed pushes providers that the origin offers.
+func (b *bench) pushed(template string, names []string) error {
+	args := []string{"push", "--all", "--template", template}
+	for _, name := range names {
+		args = append(args, world.Host+"/acme/"+name+"@"+initVersion)
+	}
+	_, err := b.ws.Run(b.bridge, args...)
+	return err
 }
 
 // copyDocuments copies the gateway's responses into root, which is the folder of the static server to. Its
@@ -223,7 +236,7 @@ func (b *bench) compareInits(client clients.Client, protocol string, sources []s
 	if err != nil {
 		return err
 	}
-	if err := ws.WriteConfig(useInit()); err != nil {
+	if err := ws.WriteConfig(use(initNames())); err != nil {
 		return err
 	}
 	took := make([][]time.Duration, len(sources))
@@ -333,12 +346,20 @@ func (b *bench) initNginx(template string) (*server, error) {
 	return nginx, nil
 }
 
-// useInit returns the configuration that init initializes.
-func useInit() string {
+// initNames returns the names of the providers that init installs.
+func initNames() (out []string) {
+	for i := range initProviders {
+		out = append(out, initProvider(i))
+	}
+	return out
+}
+
+// use returns a configuration that requires providers of the given names.
+func use(names []string) string {
 	var out strings.Builder
 	out.WriteString("terraform {\n  required_providers {\n")
-	for i := range initProviders {
-		fmt.Fprintf(&out, "    %s = {\n      source  = %q\n      version = %q\n    }\n", initProvider(i), world.Host+"/acme/"+initProvider(i), initVersion)
+	for _, name := range names {
+		fmt.Fprintf(&out, "    %s = {\n      source  = %q\n      version = %q\n    }\n", name, world.Host+"/acme/"+name, initVersion)
 	}
 	out.WriteString("  }\n}\n")
 	return out.String()

@@ -6,11 +6,14 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/ocibridge/ocibridge/internal/test/testkit/clients"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/registry"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/release"
 )
 
 const (
@@ -59,30 +62,76 @@ func (b *bench) store() error {
 	if err != nil {
 		return err
 	}
+	real, err := b.publishReal(template)
+	if err != nil {
+		return err
+	}
+	untargeted := slices.Clone(ways[:3])
+	for i := range untargeted {
+		untargeted[i].wanted, untargeted[i].wantedAtOnce = 0, 0
+	}
 	for _, name := range []string{"tofu", "terraform"} {
 		client, err := clients.Find(name)
 		if err != nil {
 			return err
 		}
-		if err := b.compareStored(client, ways); err != nil {
+		large := installed{fmt.Sprintf("%d x %d MB", initProviders, initMiB<<20/1_000_000), initNames()}
+		spaces, err := b.compareStored(client, large, ways)
+		if err == nil {
+			err = b.disk(client, spaces, ways[2].source)
+		}
+		if err == nil {
+			_, err = b.compareStored(client, installed{"null and time, compressed", real}, untargeted)
+		}
+		if err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (b *bench) compareStored(client clients.Client, ways []stored) error {
-	var spaces []*clients.Workspace
+// installed are the providers that init installs.
+type installed struct {
+	what  string
+	names []string
+}
+
+// publishReal pushes providers whose packages are compressed, as those of publishers are. It returns their names.
+func (b *bench) publishReal(template string) (names []string, err error) {
+	for name, find := range map[string]func() ([]clients.Binary, error){"null": clients.NullProvider, "time": clients.TimeProvider} {
+		programs, err := find()
+		if err != nil {
+			return nil, err
+		}
+		i := slices.IndexFunc(programs, func(p clients.Binary) bool { return p.OS == runtime.GOOS && p.Arch == runtime.GOARCH })
+		if i < 0 {
+			return nil, fmt.Errorf("no %s provider for this platform", name)
+		}
+		if err := b.offer(name, release.Content{Binary: programs[i].Path}); err != nil {
+			return nil, err
+		}
+		names = append(names, name)
+	}
+	return names, b.pushed(template, names)
+}
+
+// compareStored adds the rows of one client and one configuration. It returns workspaces with the configuration.
+func (b *bench) compareStored(client clients.Client, what installed, ways []stored) (spaces []*clients.Workspace, err error) {
 	for range workspaces {
 		ws, err := b.Workspace("")
 		if err == nil {
-			err = ws.WriteConfig(useInit())
+			err = ws.WriteConfig(use(what.names))
 		}
 		if err != nil {
-			return err
+			return nil, err
 		}
 		spaces = append(spaces, ws)
 	}
+	return spaces, b.compareIn(spaces, client, what.what, ways)
+}
+
+// compareIn adds the rows of one client in these workspaces.
+func (b *bench) compareIn(spaces []*clients.Workspace, client clients.Client, installs string, ways []stored) error {
 	first := spaces[0]
 	if _, err := b.timedInit(first, client, ways[0].source, false); err != nil {
 		return err
@@ -101,7 +150,7 @@ func (b *bench) compareStored(client clients.Client, ways []stored) error {
 			}
 		}
 	}
-	what := fmt.Sprintf("%s init of %d x %d MB with a lock file", client.Name, initProviders, initMiB<<20/1_000_000)
+	what := fmt.Sprintf("%s init of %s with a lock file", client.Name, installs)
 	one := func(way stored) (time.Duration, error) { return b.timedInit(first, client, way.source, false) }
 	if err := b.addStored(what, ways, runs, one, func(s stored) float64 { return s.wanted }); err != nil {
 		return err
@@ -118,15 +167,12 @@ func (b *bench) compareStored(client clients.Client, ways []stored) error {
 		}
 		return one(way)
 	}
-	if err := b.addStored("nothing cached: "+what, ways[:2], runs, cold, func(s stored) float64 {
+	return b.addStored("nothing cached: "+what, ways[:2], runs, cold, func(s stored) float64 {
 		if client.Name == "terraform" && s.wanted > 0 {
 			return 0.7
 		}
 		return 0
-	}); err != nil {
-		return err
-	}
-	return b.disk(client, spaces, ways[2].source)
+	})
 }
 
 // addStored measures each way in several runs, and adds a row for each but the first one, whose time the others are compared

@@ -181,31 +181,36 @@ type Binary struct {
 	Path     string
 }
 
-const (
-	nullTool     = "provider-null"
-	nullProvider = "terraform-provider-null_" // the prefix of the file names of the null provider's programs
-)
-
 // NullProvider returns the programs of the null provider, sorted by platform. "make tools" builds them for the
 // host's platform and for two others. "make demo" builds only the program for the host's platform.
-func NullProvider() ([]Binary, error) {
-	dir, err := tool(nullTool, "providers")
+func NullProvider() ([]Binary, error) { return programsOf("null", "run make tools") }
+
+// TimeProvider returns the program of the time provider. "make bench" builds it for the host's platform.
+func TimeProvider() ([]Binary, error) {
+	return programsOf("time", "run tools/install.sh provider-time")
+}
+
+// programsOf returns the programs of a provider, sorted by platform. help says how to build them.
+func programsOf(provider, help string) ([]Binary, error) {
+	name := "provider-" + provider
+	dir, err := tool(name, "providers")
 	if err != nil {
 		return nil, err
 	}
-	names, err := fs.Glob(os.DirFS(dir), nullProvider+"*")
+	prefix := "terraform-" + name + "_"
+	names, err := fs.Glob(os.DirFS(dir), prefix+"*")
 	if err != nil {
 		return nil, err
 	}
 	var out []Binary
 	for _, name := range names {
-		goos, arch, ok := strings.Cut(strings.TrimPrefix(name, nullProvider), "_")
+		goos, arch, ok := strings.Cut(strings.TrimPrefix(name, prefix), "_")
 		if ok {
 			out = append(out, Binary{goos, arch, filepath.Join(dir, name)})
 		}
 	}
 	if len(out) == 0 {
-		return nil, &Missing{nullTool, fmt.Errorf("no null provider in %s: run make tools", dir)}
+		return nil, &Missing{name, fmt.Errorf("no program of the %s provider in %s: %s", provider, dir, help)}
 	}
 	return out, nil
 }
