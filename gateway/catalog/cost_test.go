@@ -133,6 +133,7 @@ func checkBelieved(t *testing.T, c opened, least int64, fill func()) {
 
 // TestRefusalsAreCounted shows that the memory of cached refusals is counted, however long their reasons are.
 func TestRefusalsAreCounted(t *testing.T) {
+	testkit.LeaveToAll(t)
 	for name, words := range map[string]int{"long": 64 << 10, "just short enough": 1500} {
 		for where, by := range map[string]func(*catalog.Options, func() error){
 			"by Check": func(o *catalog.Options, refusal func() error) {
@@ -216,6 +217,7 @@ func (m *made) Offers(context.Context, provider.Address) ([]catalog.Offer, []str
 // TestListsAreCounted shows that the memory of lists is counted, even if their versions have long names or their
 // offers have many protocols.
 func TestListsAreCounted(t *testing.T) {
+	testkit.LeaveToAll(t)
 	name := func(i int) string { return fmt.Sprintf("1.0.%d-%s", i, strings.Repeat("x", 100)) }
 	for what, m := range map[string]*made{
 		"tags": {tags: func() (out []string) {
@@ -260,6 +262,7 @@ func TestListsAreCounted(t *testing.T) {
 
 // TestEvidenceIsCounted shows that the memory of evidence with the largest valid records is counted.
 func TestEvidenceIsCounted(t *testing.T) {
+	testkit.LeaveToAll(t)
 	f := newFake()
 	c := open(t, catalog.Options{Repository: f.repository, Memory: 64 << 20})
 	var items []*catalog.Item
