@@ -31,10 +31,12 @@ func isConcurrent(f *ast.File) bool {
 	return found
 }
 
+// kit is the beginning of the names of the parts from which tests are built.
+const kit = module + "/internal/test/testkit/"
+
 // markConcurrent also marks the packages that import a concurrent part of internal/test/testkit, which starts the servers of
 // tests. Other imports do not matter: their own tests examine them.
 func markConcurrent(all []declared) {
-	const kit = module + "/internal/test/testkit/"
 	for changed := true; changed; {
 		changed = false
 		for i, d := range all {
@@ -47,13 +49,14 @@ func markConcurrent(all []declared) {
 	}
 }
 
-// separate returns the tests of packages that need the race detector, and those of the other packages. Nothing runs at once in
-// those: neither they nor their tests start goroutines or servers.
+// separate returns the tests of packages that need the race detector, and those of the other packages. In most of those,
+// nothing runs at once: neither they nor their tests start goroutines or servers. The others are the parts of testkit, whose
+// servers run under the race detector in the tests of the packages that use them.
 func separate(all []declared, units chosen) (racing, calm chosen) {
 	racing, calm = chosen{}, chosen{}
 	for _, d := range all {
 		switch tests, there := units[d.Package]; {
-		case there && d.Concurrent:
+		case there && d.Concurrent && !strings.HasPrefix(d.Package, kit):
 			racing[d.Package] = tests
 		case there:
 			calm[d.Package] = tests

@@ -161,6 +161,9 @@ func (p pass) test(dir string, c command, r *report) error {
 	}
 	cmd := exec.Command("go", append(args, c.packages...)...)
 	env := append(moduleEnv(dir, p.buildFlags()), clients.ToolsVariable+"="+p.Tools, clients.BuiltVariable+"=1", testkit.PartVariable+"=")
+	if p.Race {
+		env = append(env, "GORACE=atexit_sleep_ms=0") // else each process sleeps for a second before it ends
+	}
 	if p.All {
 		env = append(env, testkit.PartVariable+"="+testkit.AllParts)
 	}
