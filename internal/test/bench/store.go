@@ -27,6 +27,7 @@ const (
 // ratio to exec without the store, or 0.
 type stored struct {
 	source
+	cache                string // the folder of exec's cache, or ""
 	pluginCache          string // the client's own cache, or ""
 	wanted, wantedAtOnce float64
 }
@@ -50,14 +51,18 @@ func (b *bench) store() error {
 		return err
 	}
 	// Each way has a cache of its own. --no-store is what exec did before it had a store.
-	exec := func(name, store string) source {
-		file := filepath.Join(dir, store+".hcl")
-		text := fmt.Sprintf("oci_mirror {\n  repository_template = \"%s\"\n}\ngateway {\n  cache {\n    directory = %q\n    store = %q\n  }\n}\n", template, filepath.Join(dir, "cache-"+store), store)
+	exec := func(name, packages, store string) stored {
+		file, cache := filepath.Join(dir, packages+"-"+store+".hcl"), filepath.Join(dir, packages+"-"+store)
+		text := fmt.Sprintf("oci_mirror {\n  repository_template = \"%s\"\n}\ngateway {\n  cache {\n    directory = %q\n    store = %q\n  }\n}\n", template, cache, store)
 		err = errors.Join(err, os.WriteFile(file, []byte(text), 0o600))
-		return source{name: name, config: b.HostBlock(), exec: []string{"exec", "--config", file, "--"}}
+		return stored{source: source{name: name, config: b.HostBlock(), exec: []string{"exec", "--config", file, "--"}}, cache: cache}
 	}
-	ways := []stored{{source: exec(noStoreName, "off")}, {source: exec("exec, copies", "copy"), wanted: 0.45, wantedAtOnce: 0.5},
-		{source: exec("exec, links", "link"), wanted: 0.36, wantedAtOnce: 0.33}, {source: hostBlock(nginx)}, {source: hostBlock(nginx), pluginCache: filepath.Join(dir, "plugins")}}
+	execs := func(packages string) []stored {
+		return []stored{exec(noStoreName, packages, "off"), exec("exec, copies", packages, "copy"), exec("exec, links", packages, "link")}
+	}
+	ways, ofReal := append(execs("large"), stored{source: hostBlock(nginx)}, stored{source: hostBlock(nginx), pluginCache: filepath.Join(dir, "plugins")}), execs("real")
+	ways[1].wanted, ways[1].wantedAtOnce = 0.45, 0.5
+	ways[2].wanted, ways[2].wantedAtOnce = 0.36, 0.33
 	ways[3].name, ways[4].name = "nginx", "nginx and the client's plugin cache"
 	if err != nil {
 		return err
@@ -65,10 +70,6 @@ func (b *bench) store() error {
 	real, err := b.publishReal(template)
 	if err != nil {
 		return err
-	}
-	untargeted := slices.Clone(ways[:3])
-	for i := range untargeted {
-		untargeted[i].wanted, untargeted[i].wantedAtOnce = 0, 0
 	}
 	for _, name := range []string{"tofu", "terraform"} {
 		client, err := clients.Find(name)
@@ -78,10 +79,10 @@ func (b *bench) store() error {
 		large := installed{fmt.Sprintf("%d x %d MB", initProviders, initMiB<<20/1_000_000), initNames()}
 		spaces, err := b.compareStored(client, large, ways)
 		if err == nil {
-			err = b.disk(client, spaces, ways[2].source)
+			err = b.disk(client, spaces, ways[2])
 		}
 		if err == nil {
-			_, err = b.compareStored(client, installed{"null and time, compressed", real}, untargeted)
+			_, err = b.compareStored(client, installed{"null and time (compressed)", real}, ofReal)
 		}
 		if err != nil {
 			return err
@@ -160,10 +161,8 @@ func (b *bench) compareIn(spaces []*clients.Workspace, client clients.Client, in
 		return err
 	}
 	cold := func(way stored) (time.Duration, error) {
-		for _, dir := range []string{"cache-off", "cache-copy"} {
-			if err := os.RemoveAll(filepath.Join(b.Dir, "store", dir)); err != nil {
-				return 0, err
-			}
+		if err := os.RemoveAll(way.cache); err != nil {
+			return 0, err
 		}
 		return one(way)
 	}
@@ -218,15 +217,15 @@ func (b *bench) initAll(spaces []*clients.Workspace, client clients.Client, from
 
 // disk adds a row with the disk space of many workspaces whose packages are links, and of the cache. It is compared with one
 // unpacked copy of the packages.
-func (b *bench) disk(client clients.Client, spaces []*clients.Workspace, links source) error {
+func (b *bench) disk(client clients.Client, spaces []*clients.Workspace, links stored) error {
 	for _, ws := range spaces {
-		if _, err := b.timedInit(ws, client, links, false); err != nil {
+		if _, err := b.timedInit(ws, client, links.source, false); err != nil {
 			return err
 		}
 	}
 	var used int64
 	seen := map[uint64]bool{}
-	roots := []string{filepath.Join(b.Dir, "store", "cache-link", "archives", "unpacked")}
+	roots := []string{filepath.Join(links.cache, "archives", "unpacked")}
 	for _, ws := range spaces {
 		roots = append(roots, ws.Dir)
 	}
