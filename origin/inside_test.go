@@ -27,7 +27,7 @@ type resolved struct {
 
 func newResolved(t *testing.T) *resolved {
 	t.Helper()
-	dns.Default(t)
+	dns.Default()
 	return &resolved{network: newNetwork(t)}
 }
 

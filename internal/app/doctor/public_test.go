@@ -17,7 +17,7 @@ import (
 
 // TestPublicURL shows the report about public_url for each fault of the server that it names.
 func TestPublicURL(t *testing.T) {
-	dns.Default(t)
+	dns.Default()
 	noName := strings.Repeat("a", 64) + ".example" // too long, so it is not looked up
 	ca := tlsca.For(t)
 	for name, tc := range map[string]struct {

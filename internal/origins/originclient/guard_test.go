@@ -30,7 +30,7 @@ import (
 // both kinds of clients: the client of a push or sync, and the client of pull-through.
 // An origin cannot refer them to this machine.
 func TestOriginsOfPushesLeadNowhereInside(t *testing.T) {
-	dns.Default(t)
+	dns.Default()
 	transport := http.DefaultTransport
 	defer func() { http.DefaultTransport = transport }()
 	ca := tlsca.For(t)
@@ -75,7 +75,7 @@ func TestOriginsOfPushesLeadNowhereInside(t *testing.T) {
 // port 443. The host redirects downloads to another port. Only a pattern with that port
 // or a host block allows it.
 func TestPullThroughStaysAtThePorts(t *testing.T) {
-	dns.Default(t)
+	dns.Default()
 	before := http.DefaultTransport
 	defer func() { http.DefaultTransport = before }()
 	ca := tlsca.For(t)

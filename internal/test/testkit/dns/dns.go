@@ -13,28 +13,25 @@ import (
 	"github.com/ocibridge/ocibridge/internal/test/testkit"
 )
 
-// asked is the address of the name server that this process asks. If it is nil, the process asks the system's
-// name server.
-var asked atomic.Pointer[string]
+// replaced means that this process asks a name server of its own, and not the system's.
+var replaced atomic.Bool
 
-// The resolver is replaced once, before any test runs, and never restored. The reason is that a transport can
-// still dial for a request after the request and its test have ended.
+// The resolver is replaced once, before any test runs.
 func init() {
 	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
-		if server := asked.Load(); server != nil {
-			network, address = "tcp", *server
+		if !replaced.Load() {
+			return new(net.Dialer).DialContext(ctx, network, address)
 		}
-		return new(net.Dialer).DialContext(ctx, network, address)
+		client, server := net.Pipe()
+		go answer(server)
+		return client, nil
 	}}
 }
 
-// Default starts a name server. Until the test ends, this name server answers all lookups of this process.
-func Default(tb testkit.TB) {
-	tb.Helper()
-	server := For(tb)
-	asked.Store(&server)
-	tb.Cleanup(func() { asked.Store(nil) })
-}
+// Default makes the name server answer all lookups of this process, from now on. No test ends that, because a transport can
+// still look up a name after the request and its test have ended, and the resolver gives its answer to every other lookup
+// of the name at the same time.
+func Default() { replaced.Store(true) }
 
 // For starts a name server on TCP, and returns its address. The name server runs until the test ends.
 func For(tb testkit.TB) (address string) {
