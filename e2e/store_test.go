@@ -216,8 +216,10 @@ func TestStoreOtherClient(t *testing.T) {
 	terraform, tofu := clients.Terraform(t), clients.Tofu(t)
 	for _, pair := range [][2]clients.Client{{terraform, tofu}, {tofu, terraform}} {
 		lock, _ := init(folder(""), pair[0])
-		if again, out := init(folder(lock), pair[0]); again != lock || !strings.Contains(out, "Using previously-installed") {
-			t.Errorf("%s again: it is not laid, or the lock file has changed:\n%s\n%s", pair[0].Name, out, again)
+		// OpenTofu 1.10.6 does not lock all hashes that its own registry lists, and 1.12 adds the others: exec leaves that to it.
+		complete := pair[0].Name != "tofu" || pair[0].Since(t, "1.12.0")
+		if again, out := init(folder(lock), pair[0]); again != lock || strings.Contains(out, "Using previously-installed") != complete {
+			t.Errorf("%s again: laid: %t, want %t; or the lock file has changed:\n%s\n%s", pair[0].Name, !complete, complete, out, again)
 		}
 		without, _ := init(folder(lock), pair[1], "--no-store")
 		ws := folder(lock)
