@@ -199,7 +199,11 @@ func (c *Cache) makeFolders() error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(probe.Close(), os.Remove(probe.Name()))
+	err = probe.Close()
+	if removed := os.Remove(probe.Name()); removed != nil && !errors.Is(removed, fs.ErrNotExist) { // another process may sweep it first
+		err = errors.Join(err, removed)
+	}
+	return err
 }
 
 // Close cancels all fetches, and waits until they have ended.

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/opencontainers/go-digest"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway/archives"
@@ -471,5 +472,27 @@ func TestForeignFilesStay(t *testing.T) {
 	s.restart()
 	if _, err := os.Stat(mine); err != nil || s.kept("/a") {
 		t.Errorf("%v, kept %v", err, s.kept("/a"))
+	}
+}
+
+// TestOpenAtOnce opens caches of one folder at the same time, as many commands do that start together. Each removes the
+// temporary files that nobody uses.
+func TestOpenAtOnce(t *testing.T) {
+	dir := t.TempDir()
+	var all errgroup.Group
+	for range 8 {
+		all.Go(func() error {
+			for range 50 {
+				cache, err := archives.OpenCache(dir, 1<<30, archives.CacheOptions{})
+				if err != nil {
+					return err
+				}
+				cache.Close()
+			}
+			return nil
+		})
+	}
+	if err := all.Wait(); err != nil {
+		t.Error(err)
 	}
 }
