@@ -145,6 +145,8 @@ type Version struct {
 	Index ocispec.Descriptor
 	// Revision is the commit that a module was made from, or "".
 	Revision string
+	// Provenance says where a module was fetched from.
+	Provenance Provenance
 	// Tag is the tag from which [ReadZip] has read a module. It is "" for a provider.
 	Tag ociaddr.Tag
 }

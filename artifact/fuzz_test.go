@@ -180,8 +180,8 @@ func FuzzState(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if s.Provider != widget || len(s.Seen) > artifact.MaxSeen || len(s.Replaced) > artifact.MaxReplaced {
-			t.Errorf("%s, %d versions, %d replaced manifests", s.Provider, len(s.Seen), len(s.Replaced))
+		if s.Owner != widget || len(s.Seen) > artifact.MaxSeen || len(s.Replaced) > artifact.MaxReplaced {
+			t.Errorf("%s, %d versions, %d replaced manifests", s.Owner, len(s.Seen), len(s.Replaced))
 		}
 		for _, r := range s.Replaced {
 			checkManifest(t, r.Manifest)

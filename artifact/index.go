@@ -13,6 +13,7 @@ import (
 	"github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
 )
@@ -116,6 +117,19 @@ func parseOwner(s string) (provider.Address, error) {
 	a, err := provider.AddressFromPath(host, namespace, typ)
 	if err != nil {
 		return a, fmt.Errorf("%w: annotation %s: %v", ErrNotProvider, annotationProvider, err)
+	}
+	return a, nil
+}
+
+// parseOwnerOf is like parseOwner, for an address of the given kind.
+func parseOwnerOf(kind subject.Kind, path string) (subject.Address, error) {
+	l, ok := zipLayouts[kind]
+	if !ok {
+		return parseOwner(path)
+	}
+	a, err := l.parse(path)
+	if err != nil {
+		return nil, fmt.Errorf("%w: annotation %s: %v", l.wrong, l.annotation, err)
 	}
 	return a, nil
 }

@@ -12,6 +12,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/ocibridge/ocibridge/internal/base/document"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 )
@@ -34,20 +35,21 @@ const (
 // manifest at most five.
 var stateLimits = document.Limits{Bytes: MaxManifestBytes, Values: maxSeen + 5*maxReplaced + 100, Elements: maxSeen}
 
-// State is what ocibridge records about a provider's repository. A writer merges its own
-// state into the stored state.
+// State is what ocibridge records about the repository of a provider or a module. A writer merges
+// its own state into the stored state.
 type State struct {
-	// Provider is the provider to which the repository belongs.
-	Provider provider.Address
+	// Owner is the provider or the module to which the repository belongs.
+	Owner subject.Address
 	// Cooldown reports whether a sync with a cooldown has recorded all versions.
 	Cooldown bool
-	// Seen contains the time at which a sync first saw each version. The zero time means that
-	// the version already existed at the first sync with a cooldown.
+	// Seen contains the time at which a sync first saw each version of a provider, or at which a
+	// version of a module was first fetched from its origin. The zero time means that the version
+	// already existed at the first sync with a cooldown.
 	Seen map[provider.Version]time.Time
 	// Replaced lists the manifests that no longer have a tag, and that prune has not deleted
 	// yet. The list is sorted, and contains each digest once.
 	Replaced []Replaced
-	// Summary describes the versions. It is empty if the stored summary is invalid. An
+	// Summary describes the versions of a provider. It is empty if the stored summary is invalid. An
 	// encoded state contains only the newest versions of the summary: at most 10,000, and at
 	// most 1.5 MiB.
 	Summary Summary
@@ -120,8 +122,8 @@ type stateDocument struct {
 // returns [ErrTooLarge] or [ErrNotProvider] if ReadState would refuse the manifest. It leaves
 // out the summary if the manifest would become too large.
 func EncodeState(s State) (Blob, error) {
-	if _, unnamed := s.Seen[provider.Version{}]; unnamed || s.Provider.IsZero() {
-		return Blob{}, fmt.Errorf("%w: a state without a provider, or with a version without a name", ErrNotProvider)
+	if _, unnamed := s.Seen[provider.Version{}]; unnamed || s.Owner == nil || s.Owner.Path() == "" {
+		return Blob{}, fmt.Errorf("%w: a state without an owner, or with a version without a name", ErrNotProvider)
 	}
 	d := stateDocument{s.Cooldown, map[provider.Version]string{}, joinReplaced(s.Replaced, nil)}
 	for v, at := range s.Seen {
@@ -135,8 +137,8 @@ func EncodeState(s State) (Blob, error) {
 		return Blob{}, err
 	}
 	annotations := map[string]string{
-		annotationProvider: s.Provider.Path(),
-		annotationState:    string(text),
+		ownerAnnotation(s.Owner): s.Owner.Path(),
+		annotationState:          string(text),
 	}
 	summary, err := encodeSummary(s.Summary)
 	if err != nil {
@@ -153,10 +155,10 @@ func EncodeState(s State) (Blob, error) {
 	return blob, err
 }
 
-// ReadState returns the state of a provider's repository, and the descriptor of the state's
-// manifest. It returns the same errors as [Read]: errdef.ErrNotFound if the repository has
-// no state, and [ErrForeign] if the state belongs to a different provider.
-func ReadState(ctx context.Context, store ReferenceFetcher, a provider.Address) (*State, ocispec.Descriptor, error) {
+// ReadState returns the state of a repository, and the descriptor of the state's manifest. It
+// returns the same errors as [Read]: errdef.ErrNotFound if the repository has no state, and
+// [ErrForeign] if the state belongs to a different provider or module.
+func ReadState(ctx context.Context, store ReferenceFetcher, a subject.Address) (*State, ocispec.Descriptor, error) {
 	desc, data, err := fetchTag(ctx, store, string(ociaddr.StateTag))
 	if err != nil {
 		return nil, ocispec.Descriptor{}, err
@@ -169,7 +171,7 @@ func ReadState(ctx context.Context, store ReferenceFetcher, a provider.Address) 
 	return s, desc, nil
 }
 
-func decodeState(data []byte, a provider.Address) (*State, error) {
+func decodeState(data []byte, a subject.Address) (*State, error) {
 	annotations, err := stateAnnotations(data, a)
 	if err != nil {
 		return nil, err
@@ -182,14 +184,22 @@ func decodeState(data []byte, a provider.Address) (*State, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.Provider = a
+	s.Owner = a
 	// An invalid summary is no error, because the next writer replaces it.
 	s.Summary, _ = decodeSummary(annotations[annotationVersions])
 	return s, nil
 }
 
-// stateAnnotations returns the annotations of a provider's state.
-func stateAnnotations(data []byte, a provider.Address) (map[string]string, error) {
+// ownerAnnotation returns the key of the annotation with the path of an address.
+func ownerAnnotation(a subject.Address) string {
+	if l, ok := zipLayouts[a.Kind()]; ok {
+		return l.annotation
+	}
+	return annotationProvider
+}
+
+// stateAnnotations returns the annotations of the state of a provider or a module.
+func stateAnnotations(data []byte, a subject.Address) (map[string]string, error) {
 	var m ocispec.Manifest
 	if err := Unmarshal(data, &m); err != nil {
 		return nil, err
@@ -197,7 +207,12 @@ func stateAnnotations(data []byte, a provider.Address) (map[string]string, error
 	if m.ArtifactType != TypeState {
 		return nil, fmt.Errorf("%w: its artifact type is %.80q, want %s", ErrNotProvider, m.ArtifactType, TypeState)
 	}
-	owner, err := parseOwner(m.Annotations[annotationProvider])
+	for kind, key := range map[subject.Kind]string{subject.Provider: annotationProvider, subject.Module: annotationModule} {
+		if path := m.Annotations[key]; path != "" && kind != a.Kind() {
+			return nil, fmt.Errorf("%w: the state belongs to the %s %.200q", ErrForeign, kind, path)
+		}
+	}
+	owner, err := parseOwnerOf(a.Kind(), m.Annotations[ownerAnnotation(a)])
 	if err != nil {
 		return nil, err
 	}
@@ -239,10 +254,10 @@ func (d stateDocument) state() (*State, error) {
 }
 
 // IsOwned fetches a replaced manifest, and returns its bytes. owned reports whether the
-// manifest is what the state says: the provider's index of r.Version or, if r.Version is
-// zero, an older state of the provider. IsOwned returns the errors of [FetchManifest] and
+// manifest is what the state says: the index or manifest of r.Version or, if r.Version is
+// zero, an older state. IsOwned returns the errors of [FetchManifest] and
 // [Unmarshal].
-func IsOwned(ctx context.Context, store Fetcher, r Replaced, a provider.Address) (data []byte, owned bool, err error) {
+func IsOwned(ctx context.Context, store Fetcher, r Replaced, a subject.Address) (data []byte, owned bool, err error) {
 	data, err = FetchManifest(ctx, store, r.Manifest)
 	if err != nil {
 		return nil, false, err
@@ -252,11 +267,11 @@ func IsOwned(ctx context.Context, store Fetcher, r Replaced, a provider.Address)
 		return nil, false, err
 	}
 	_, announcement := m.Annotations[annotationID]
-	want := TypeProvider
+	_, want := TypeOf(a.Kind())
 	if r.Version.IsZero() {
 		want = TypeState
 	}
-	return data, m.ArtifactType == want && !announcement && m.Annotations[annotationProvider] == a.Path() && m.Annotations[annotationVersion] == r.Version.String(), nil
+	return data, m.ArtifactType == want && !announcement && m.Annotations[ownerAnnotation(a)] == a.Path() && m.Annotations[annotationVersion] == r.Version.String(), nil
 }
 
 // firstSync is the text for the zero time in [State.Seen].

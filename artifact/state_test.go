@@ -15,6 +15,8 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
+	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
@@ -30,9 +32,9 @@ func TestState(t *testing.T) {
 	at := time.Date(2026, 11, 21, 12, 0, 0, 5, time.FixedZone("", 3600))
 	v := provider.MustParseVersion
 	for _, want := range []artifact.State{
-		{Provider: widget},
-		{Provider: widget, Cooldown: true, Seen: map[provider.Version]time.Time{v("1.0.0"): {}, v("1.1.0-rc1+b"): at}},
-		{Provider: widget, Replaced: []artifact.Replaced{replaced("state", ""), replaced("b", "1.0.0"), replaced("a", "1.0.0"), replaced("state", "")}},
+		{Owner: widget},
+		{Owner: widget, Cooldown: true, Seen: map[provider.Version]time.Time{v("1.0.0"): {}, v("1.1.0-rc1+b"): at}},
+		{Owner: widget, Replaced: []artifact.Replaced{replaced("state", ""), replaced("b", "1.0.0"), replaced("a", "1.0.0"), replaced("state", "")}},
 	} {
 		blob, err := artifact.EncodeState(want)
 		if err != nil {
@@ -42,7 +44,7 @@ func TestState(t *testing.T) {
 		if err != nil || desc.Digest != blob.Descriptor.Digest || desc.MediaType != ocispec.MediaTypeImageManifest || desc.Size != blob.Descriptor.Size {
 			t.Fatalf("%s reads as %+v of %+v, %v", blob.Data, got, desc, err)
 		}
-		if got.Provider != widget || got.Cooldown != want.Cooldown || len(got.Seen) != len(want.Seen) {
+		if got.Owner != widget || got.Cooldown != want.Cooldown || len(got.Seen) != len(want.Seen) {
 			t.Errorf("%+v reads back as %+v", want, got)
 		}
 		for ver, since := range want.Seen {
@@ -55,6 +57,25 @@ func TestState(t *testing.T) {
 		}
 		if again, err := artifact.EncodeState(*got); err != nil || !bytes.Equal(again.Data, blob.Data) {
 			t.Errorf("encoded anew: %s, %v", again.Data, err)
+		}
+	}
+}
+
+// TestStateOfModule checks that the state of a module is read by its module alone.
+func TestStateOfModule(t *testing.T) {
+	vpc := module.MustParseAddress("registry.acme.example/Platform/vpc/aws")
+	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	blob, err := artifact.EncodeState(artifact.State{Owner: vpc, Seen: map[provider.Version]time.Time{provider.MustParseVersion("1.0.0"): at}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, _, err := artifact.ReadState(t.Context(), oneTag(blob.Data), vpc)
+	if err != nil || got.Owner != vpc || !got.Seen[provider.MustParseVersion("1.0.0")].Equal(at) {
+		t.Errorf("%+v, %v", got, err)
+	}
+	for _, other := range []subject.Address{widget, module.MustParseAddress("registry.acme.example/platform/vpc/aws")} {
+		if _, _, err := artifact.ReadState(t.Context(), oneTag(blob.Data), other); !errors.Is(err, artifact.ErrForeign) {
+			t.Errorf("as the state of %s: %v", other, err)
 		}
 	}
 }
@@ -100,10 +121,10 @@ func TestStateRefused(t *testing.T) {
 	if _, err := artifact.EncodeState(artifact.State{}); err == nil {
 		t.Error("a state without a provider is encoded")
 	}
-	if _, err := artifact.EncodeState(artifact.State{Provider: widget, Seen: map[provider.Version]time.Time{{}: {}}}); err == nil {
+	if _, err := artifact.EncodeState(artifact.State{Owner: widget, Seen: map[provider.Version]time.Time{{}: {}}}); err == nil {
 		t.Error("a state with a zero version is encoded")
 	}
-	many := artifact.State{Provider: widget, Seen: map[provider.Version]time.Time{}}
+	many := artifact.State{Owner: widget, Seen: map[provider.Version]time.Time{}}
 	for i := range artifact.MaxSeen + 1 {
 		many.Seen[provider.MustParseVersion(fmt.Sprintf("1.0.%d", i))] = time.Time{}
 	}
@@ -117,17 +138,17 @@ func TestStateMerge(t *testing.T) {
 	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	v := provider.MustParseVersion
 	a := artifact.State{
-		Provider: widget,
+		Owner:    widget,
 		Seen:     map[provider.Version]time.Time{v("1.0.0"): at, v("1.1.0"): at, v("1.2.0"): {}},
 		Replaced: []artifact.Replaced{replaced("a", "1.0.0"), replaced("x", "")},
 	}
 	b := artifact.State{
-		Provider: widget, Cooldown: true,
+		Owner: widget, Cooldown: true,
 		Seen:     map[provider.Version]time.Time{v("1.1.0"): at.Add(-time.Hour), v("1.2.0"): at, v("1.3.0"): at},
 		Replaced: []artifact.Replaced{replaced("a", "1.0.0"), replaced("x", "1.1.0"), replaced("b", "")},
 	}
 	merged := func(states ...artifact.State) (out artifact.State) {
-		out.Provider = widget
+		out.Owner = widget
 		for _, s := range states {
 			out.Merge(s)
 		}

@@ -38,7 +38,7 @@ func TestSummary(t *testing.T) {
 		v("1.2.0-rc1+x"): summarized("c", trust.ChecksumOnly, nil, "linux_amd64"),
 		v("2.0.0"):       summarized("d", artifact.NoEvidence, nil),
 	}
-	blob, err := artifact.EncodeState(artifact.State{Provider: widget, Summary: want})
+	blob, err := artifact.EncodeState(artifact.State{Owner: widget, Summary: want})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +87,7 @@ func TestSummaryBounds(t *testing.T) {
 				protocols := []string{fmt.Sprintf("5.%d", i%tc.kinds)}
 				s[provider.MustParseVersion(fmt.Sprintf("5.%d.0", i))] = summarized(fmt.Sprint(i), trust.Signed, protocols, all...)
 			}
-			blob, err := artifact.EncodeState(artifact.State{Provider: widget, Summary: s})
+			blob, err := artifact.EncodeState(artifact.State{Owner: widget, Summary: s})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -105,7 +105,7 @@ func TestSummaryBounds(t *testing.T) {
 // TestSummaryInFullState shows that a state without room for its summary is written without it.
 func TestSummaryInFullState(t *testing.T) {
 	testkit.WithoutRace(t)
-	s := artifact.State{Provider: widget, Seen: map[provider.Version]time.Time{}, Summary: artifact.Summary{}}
+	s := artifact.State{Owner: widget, Seen: map[provider.Version]time.Time{}, Summary: artifact.Summary{}}
 	for i := range artifact.MaxSeen {
 		s.Seen[provider.MustParseVersion(fmt.Sprintf("1.0.%d-%s", i, strings.Repeat("a", 110)))] = time.Unix(int64(i), 0)
 	}
@@ -195,7 +195,7 @@ func TestVersionSummary(t *testing.T) {
 
 // TestStateWithoutSummary shows that a state of an earlier release is read as a state without a summary.
 func TestStateWithoutSummary(t *testing.T) {
-	blob, err := artifact.EncodeState(artifact.State{Provider: widget, Cooldown: true})
+	blob, err := artifact.EncodeState(artifact.State{Owner: widget, Cooldown: true})
 	if err != nil {
 		t.Fatal(err)
 	}

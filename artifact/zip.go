@@ -25,7 +25,8 @@ import (
 //	   ├─ config: the empty descriptor, {}
 //	   └─ one layer, archive/zip: the module's folder
 //
-// OpenTofu installs this from oci:// addresses, and ignores the annotations.
+// OpenTofu installs this from oci:// addresses, and ignores the annotations. The annotations of a public module say where it
+// was fetched from ([Provenance]).
 const TypeModule = "application/vnd.opentofu.modulepkg"
 
 // annotationModule is the annotation with a module's address, with the hostname in Punycode.
@@ -88,6 +89,9 @@ func EncodeZip(v Version) (Blob, error) {
 	if err := CheckRevision(v.Revision); err != nil {
 		return Blob{}, err
 	}
+	if err := v.Provenance.check(); err != nil {
+		return Blob{}, err
+	}
 	layer := zip.Layer()
 	layer.Annotations = map[string]string{ocispec.AnnotationTitle: zipName(v.Owner, v.Version)}
 	annotations := map[string]string{l.annotation: v.Owner.Path(), annotationVersion: v.Version.String()}
@@ -97,6 +101,7 @@ func EncodeZip(v Version) (Blob, error) {
 	if v.Revision != "" {
 		annotations[ocispec.AnnotationRevision] = v.Revision
 	}
+	v.Provenance.annotate(annotations, zip)
 	return encodeImage(l.artifactType, []ocispec.Descriptor{layer}, annotations)
 }
 
@@ -199,6 +204,9 @@ func (l zipLayout) decode(desc ocispec.Descriptor, data []byte) (*Version, error
 	}
 	if revision := manifest.Annotations[ocispec.AnnotationRevision]; CheckRevision(revision) == nil {
 		v.Revision = revision
+	}
+	if v.Provenance, err = provenanceOf(manifest.Annotations); err != nil {
+		return nil, fmt.Errorf("%w: annotation %s: %v", l.wrong, annotationFolder, err)
 	}
 	return v, nil
 }

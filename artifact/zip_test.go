@@ -250,3 +250,72 @@ func FuzzModule(f *testing.F) {
 		}
 	})
 }
+
+// provenance is where the module of TestProvenance comes from.
+func provenance() Provenance {
+	return Provenance{
+		Location: "git::https://git.acme.example/vpc.git//modules/a?ref=v1.4.0", Folder: "modules/a", Tree: strings.Repeat("a", 40), TagObject: strings.Repeat("b", 64),
+	}
+}
+
+// TestProvenance checks that the manifest of a fetched module says where the module comes from, and has the zh: hash.
+func TestProvenance(t *testing.T) {
+	want := exampleModule()
+	want.Provenance = provenance()
+	blob, err := EncodeZip(want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := zipLayouts[subject.Module].decode(blob.Descriptor, blob.Data)
+	if err != nil || got.Provenance != want.Provenance {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if zh := `"io.github.ocibridge.zh":"` + want.Zip().ZipHash().String() + `"`; !strings.Contains(string(blob.Data), zh) {
+		t.Errorf("there is no %s in %s", zh, blob.Data)
+	}
+	for name, change := range map[string]func(*Provenance){
+		"no location":        func(p *Provenance) { p.Location = "" },
+		"control character":  func(p *Provenance) { p.Location = "a\nb" },
+		"long location":      func(p *Provenance) { p.Location = strings.Repeat("a", 9<<10) },
+		"folder outside":     func(p *Provenance) { p.Folder = "../a" },
+		"absolute folder":    func(p *Provenance) { p.Folder = "/a" },
+		"folder with query":  func(p *Provenance) { p.Folder = "a?b" },
+		"folder with spaces": func(p *Provenance) { p.Folder = "a b" },
+		"wildcard":           func(p *Provenance) { p.Folder = "*" },
+		"no tree":            func(p *Provenance) { p.Tree = "main" },
+		"no tag object":      func(p *Provenance) { p.TagObject = "B" },
+	} {
+		v := exampleModule()
+		v.Provenance = provenance()
+		change(&v.Provenance)
+		if _, err := EncodeZip(v); err == nil {
+			t.Errorf("%s is encoded", name)
+		}
+	}
+}
+
+// TestProvenanceOfOthers checks what is read from the annotations of other tools: everything or nothing, and no folder that
+// leads elsewhere.
+func TestProvenanceOfOthers(t *testing.T) {
+	p := provenance()
+	valid := map[string]string{annotationLocation: p.Location, annotationFolder: p.Folder, annotationTree: p.Tree, annotationTagObject: p.TagObject}
+	with := func(key, value string) map[string]string {
+		out := maps.Clone(valid)
+		out[key] = value
+		return out
+	}
+	for name, tc := range map[string]struct {
+		annotations map[string]string
+		want        Provenance
+		fails       bool
+	}{
+		"all":      {valid, p, false},
+		"none":     {nil, Provenance{}, false},
+		"bad tree": {with(annotationTree, "x"), Provenance{Folder: p.Folder}, false},
+		"bad path": {with(annotationFolder, "a/../../b"), Provenance{}, true},
+	} {
+		if got, err := provenanceOf(tc.annotations); got != tc.want || (err != nil) != tc.fails {
+			t.Errorf("%s: %+v, %v", name, got, err)
+		}
+	}
+}

@@ -117,7 +117,7 @@ func (p *publisher) misstate(a provider.Address, versions ...string) {
 	for _, v := range versions {
 		s[provider.MustParseVersion(v)] = artifact.VersionSummary{Index: digest.FromString(v), Platforms: []provider.Platform{linux}, Verdict: trust.ChecksumOnly}
 	}
-	blob, err := artifact.EncodeState(artifact.State{Provider: a, Summary: s})
+	blob, err := artifact.EncodeState(artifact.State{Owner: a, Summary: s})
 	if err != nil {
 		p.t.Fatal(err)
 	}

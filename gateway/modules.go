@@ -106,7 +106,8 @@ func (g *gateway) listedVersions(item *catalog.Item) []provider.Version {
 
 // serveModuleDownload says where the zip of a module's version is: to OpenTofu in the document, and to Terraform in the
 // header X-Terraform-Get. The URL ends in ?archive=zip, because clients otherwise treat the response as a page with a
-// link. If clients download the module from its repository, the URL is an oci:// address with the manifest's digest.
+// link. If clients download the module from its repository, the URL is an oci:// address with the manifest's digest. If
+// the module is in a folder of the zip, the URL has the folder after //, as its origin's location has.
 func (g *gateway) serveModuleDownload(w http.ResponseWriter, r *http.Request, a module.Address) error {
 	absolute, err := g.references(w, r)
 	if err != nil {
@@ -114,15 +115,19 @@ func (g *gateway) serveModuleDownload(w http.ResponseWriter, r *http.Request, a 
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), g.limits.metadata)
 	defer cancel()
-	zip, _, err := g.moduleZip(ctx, r, a)
+	found, _, err := g.moduleZip(ctx, r, a)
 	if err != nil {
 		return err
 	}
+	zip, folder := found.Zip(), ""
+	if found.Provenance.Folder != "" {
+		folder = "//" + found.Provenance.Folder
+	}
 	// The document is at VERSION/download. Clients treat a reference without ./ as another kind of address.
-	location := absolute(g.Access.Link(r, a, "./"+zip.Filename, zip.Digest)) + "?archive=zip"
+	location := absolute(g.Access.Link(r, a, "./"+zip.Filename, zip.Digest)) + folder + "?archive=zip"
 	if g.ModuleRepository != nil {
 		if repo, ok := g.ModuleRepository(a); ok {
-			location = "oci://" + repo.String() + "?digest=" + string(zip.Manifest.Digest)
+			location = "oci://" + repo.String() + folder + "?digest=" + string(zip.Manifest.Digest)
 		}
 	}
 	w.Header().Set("X-Terraform-Get", location)
@@ -133,10 +138,12 @@ func (g *gateway) serveModuleDownload(w http.ResponseWriter, r *http.Request, a 
 func (g *gateway) serveModuleArchive(w http.ResponseWriter, r *http.Request, a module.Address) error {
 	ctx, cancel := context.WithTimeout(r.Context(), g.limits.Start)
 	defer cancel()
-	zip, blob, err := g.moduleZip(ctx, r, a)
-	switch {
-	case err != nil:
+	found, blob, err := g.moduleZip(ctx, r, a)
+	if err != nil {
 		return err
+	}
+	zip := *found.Zip()
+	switch {
 	case mux.Vars(r)["filename"] != zip.Filename:
 		return errAbsent
 	case !access.Covers(r.Context(), zip.Digest):
@@ -146,18 +153,17 @@ func (g *gateway) serveModuleArchive(w http.ResponseWriter, r *http.Request, a m
 	return g.archives.Serve(w, r, archives.Archive{Package: zip, Blob: blob})
 }
 
-// moduleZip returns the zip of the version in a request's path.
-func (g *gateway) moduleZip(ctx context.Context, r *http.Request, a module.Address) (artifact.Package, catalog.Blob, error) {
+// moduleZip returns the version in a request's path, and its zip.
+func (g *gateway) moduleZip(ctx context.Context, r *http.Request, a module.Address) (*artifact.Version, catalog.Blob, error) {
 	v, err := versionOf(r)
 	if err != nil {
-		return artifact.Package{}, nil, err
+		return nil, nil, err
 	}
 	item, err := g.Catalog.ModuleVersion(ctx, a, v)
 	if err != nil {
-		return artifact.Package{}, nil, err
+		return nil, nil, err
 	}
-	zip := item.Found.Packages[0]
-	return zip, g.Catalog.StoredPackage(context.WithoutCancel(ctx), a, zip), nil
+	return item.Found, g.Catalog.StoredPackage(context.WithoutCancel(ctx), a, *item.Found.Zip()), nil
 }
 
 // orOrigin adds a redirect to h: if the registry lacks the module or the version, the client is redirected to the

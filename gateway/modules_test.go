@@ -329,6 +329,43 @@ func TestModulesDirect(t *testing.T) {
 	c.location("/hosts/" + host + "/v1/modules/acme/other/aws/1.0.0/download")
 }
 
+// TestModuleInFolder shows that clients are led to the folder that the origin of a module named.
+func TestModuleInFolder(t *testing.T) {
+	b := newBench(t).modules()
+	content := []byte("zip")
+	m := artifact.Version{
+		Owner: netModule, Version: provider.MustParseVersion("1.0.0"), Packages: []artifact.Package{{Digest: digest.FromBytes(content), Size: int64(len(content))}},
+		Provenance: artifact.Provenance{Location: "git::https://git.acme.example/net//modules/a?ref=v1.0.0", Folder: "modules/a"},
+	}
+	manifest, err := artifact.EncodeZip(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	repo := b.moduleRepository(netModule)
+	b.send(repo, artifact.Config(), artifact.Blob{Descriptor: m.Zip().Layer(), Data: content}, manifest)
+	if err := repo.Tag(t.Context(), manifest.Descriptor, "1.0.0"); err != nil {
+		t.Fatal(err)
+	}
+	c := b.serve()
+	location := c.location(modulePrefix + "1.0.0/download")
+	zip, found := strings.CutSuffix(location, "//modules/a?archive=zip")
+	if !found {
+		t.Fatalf("location %s", location)
+	}
+	if a := c.get(relative(modulePrefix+"1.0.0/download", zip)); a.status != http.StatusOK || a.body != "zip" {
+		t.Errorf("%+v", a)
+	}
+	named, err := ociaddr.ParseRepository("registry.example.com/acme/net")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.options.ModuleRepository = func(module.Address) (ociaddr.Repository, bool) { return named, true }
+	want := "oci://registry.example.com/acme/net//modules/a?digest=" + manifest.Descriptor.Digest.String()
+	if a := b.serve().get(modulePrefix + "1.0.0/download"); a.header.Get("X-Terraform-Get") != want {
+		t.Errorf("%+v, want %s", a, want)
+	}
+}
+
 func TestAccessToModules(t *testing.T) {
 	b := newBench(t).modules()
 	content := b.publishModule(netModule, "1.0.0", "1.0.0")

@@ -25,7 +25,7 @@ import (
 // state stores a state of a provider with the given summary in widget's repository.
 func (b *bench) state(of provider.Address, s artifact.Summary) {
 	b.t.Helper()
-	blob, err := artifact.EncodeState(artifact.State{Provider: of, Summary: s})
+	blob, err := artifact.EncodeState(artifact.State{Owner: of, Summary: s})
 	if err != nil {
 		b.t.Fatal(err)
 	}

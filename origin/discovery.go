@@ -144,18 +144,24 @@ func (r *Registry) endpoint(ctx context.Context, a provider.Address) (*url.URL, 
 	if base.Host == "" {
 		return nil, nil, hint.New(fmt.Sprintf("service discovery of %s: %s is at %q, which names no host", a.Hostname(), serviceID, base), "is it the host of a provider registry?")
 	}
-	if err := r.guard.checkService(host, base); err != nil {
+	if err := r.guard.checkService(serviceID, host, base); err != nil {
 		return nil, nil, fmt.Errorf("service discovery of %s: %s is at %w", a.Hostname(), serviceID, err)
 	}
-	creds, err := services.CredentialsForHost(ctx, a.ServiceHost())
+	prepare, err := credentials(ctx, services, a.ServiceHost(), base, serviceID)
+	return base, prepare, err
+}
+
+// credentials returns a function that adds the credentials for a host to each request to the host's service at base.
+func credentials(ctx context.Context, services *disco.Disco, host svchost.Hostname, base *url.URL, service string) (func(*http.Request), error) {
+	creds, err := services.CredentialsForHost(ctx, host)
 	if err != nil {
-		return nil, nil, fmt.Errorf("credentials for %s: %w", a.Hostname(), err)
+		return nil, fmt.Errorf("credentials for %s: %w", host, err)
 	}
 	if creds != nil && base.Scheme != "https" {
-		return nil, nil, hint.New(fmt.Sprintf("credentials for %s would go to %s unencrypted", a.Hostname(), redactedURL(base)),
-			"give its providers.v1 service an https URL, or remove the credentials")
+		return nil, hint.New(fmt.Sprintf("credentials for %s would go to %s unencrypted", host, redactedURL(base)),
+			"give its %s service an https URL, or remove the credentials", service)
 	}
-	return base, func(req *http.Request) {
+	return func(req *http.Request) {
 		if creds != nil {
 			creds.PrepareRequest(req)
 		}

@@ -37,7 +37,7 @@ type Guard struct {
 	lenient  bool     // see [NewLenientGuard]
 	asked    sync.Map // the hosts of providers and mirrors that the user of a lenient guard requested
 	proxies  sync.Map // the "host:port" of proxies in the environment
-	services sync.Map // the "host:port" of the services in a named host's discovery document, by that host
+	services sync.Map // the "host:port" of each service in a named host's discovery document, by [hostService]
 }
 
 // NewGuard returns a guard. If named returns true for a host and port, requests to them may go to
@@ -138,18 +138,22 @@ func private(host, port, why string) error {
 	return hint.Wrap(err, "to allow port %[1]s of the host, name both in the pull_through block of ocibridge.hcl, such as include = [\"registry.acme.internal:%[1]s/*/*\"], or in the providers.v1 URL of a host block of the CLI configuration", port)
 }
 
-// addService allows the port that a named host's own discovery document gives for its services. It
-// replaces the port from the previous document. If the services are on another host, addService
+// hostService is a service of a host, such as providers.v1.
+type hostService struct{ host, id string }
+
+// addService allows the port that a named host's own discovery document gives for a service. It
+// replaces the port from the previous document. If the service is on another host, addService
 // allows no port.
-func (g *Guard) addService(host, base *url.URL) {
+func (g *Guard) addService(id string, host, base *url.URL) {
 	if !g.named(host.Hostname(), portOf(host)) {
 		return
 	}
+	key := hostService{canonical(host.Host), id}
 	if canonical(base.Hostname()) != canonical(host.Hostname()) {
-		g.services.Delete(canonical(host.Host))
+		g.services.Delete(key)
 		return
 	}
-	g.services.Store(canonical(host.Host), net.JoinHostPort(canonical(base.Hostname()), portOf(base)))
+	g.services.Store(key, net.JoinHostPort(canonical(base.Hostname()), portOf(base)))
 }
 
 // hasServices reports whether [Guard.addService] allowed the port.
@@ -300,13 +304,13 @@ func (g *Guard) recordAsked(host string) {
 	}
 }
 
-// checkService checks the URL that the discovery document of a host gives for its services. It
+// checkService checks the URL that the discovery document of a host gives for a service. It
 // allows every URL with a host and port that the user named. It also calls [Guard.addService].
-func (g *Guard) checkService(from, to *url.URL) error {
+func (g *Guard) checkService(id string, from, to *url.URL) error {
 	if g == nil {
 		return nil
 	}
-	g.addService(from, to)
+	g.addService(id, from, to)
 	if g.named(to.Hostname(), portOf(to)) {
 		return nil
 	}
@@ -319,7 +323,7 @@ func checkLocalAddress(ip netip.Addr) error {
 		return nil
 	}
 	return hint.Wrap(fmt.Errorf("%s: %w", ip, errLocal),
-		"that is this machine, or what is next to it: ask the operator of the origin; if it is meant, a host block of the CLI configuration whose providers.v1 URL has that host says so")
+		"that is this machine, or what is next to it: ask the operator of the origin; if it is meant, a host block of the CLI configuration whose providers.v1 or modules.v1 URL has that host says so")
 }
 
 // checkLocalReference checks a URL in a document or a redirect of an origin. It returns an error

@@ -164,7 +164,10 @@ func (g *hostGate) RoundTrip(req *http.Request) (*http.Response, error) {
 	s := g.enter(host)
 	if err := s.wait(req.Context()); err != nil {
 		g.leave(host, s)
-		return nil, err // requests to origins have no body that must be closed
+		if req.Body != nil {
+			_ = req.Body.Close() // as the contract of a RoundTripper demands
+		}
+		return nil, err
 	}
 	release := sync.OnceFunc(func() {
 		s.Release(1)

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -115,6 +116,11 @@ func (c *client) size(ctx context.Context, u *url.URL) int64 {
 // a Range header. Any other status is an error that wraps a *statusError, in an
 // [outgoing.LaterError] for 429 and 503. The caller must close the body.
 func (c *client) ask(ctx context.Context, over *http.Client, method string, u *url.URL, prepare func(*http.Request)) (*http.Response, error) {
+	return c.askFor(ctx, over, method, u, prepare, http.StatusOK)
+}
+
+// askFor is like ask, but accepts the given statuses in place of 200.
+func (c *client) askFor(ctx context.Context, over *http.Client, method string, u *url.URL, prepare func(*http.Request), accept ...int) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, u.String(), nil)
 	if err != nil {
 		return nil, err
@@ -132,7 +138,7 @@ func (c *client) ask(ctx context.Context, over *http.Client, method string, u *u
 	if err != nil {
 		return nil, explainTransport(err)
 	}
-	if resp.StatusCode != http.StatusOK && (resp.StatusCode != http.StatusPartialContent || req.Header.Get("Range") == "") {
+	if !slices.Contains(accept, resp.StatusCode) && (resp.StatusCode != http.StatusPartialContent || req.Header.Get("Range") == "") {
 		resp.Body.Close()
 		status := &statusError{redactedURL(resp.Request.URL), resp.StatusCode}
 		switch {
@@ -176,10 +182,10 @@ func (c *client) getJSON(ctx context.Context, u *url.URL, prepare func(*http.Req
 		return fmt.Errorf("%s: %w", redactedURL(by.url), explainDocument(err))
 	case by.mediaType == "text/html":
 		return hint.New(fmt.Sprintf("%s answered with HTML where JSON was wanted", redactedURL(by.url)),
-			"is there a proxy or a login page in between, or is this no provider registry?")
+			"is there a proxy or a login page in between, or is this no registry of providers or modules?")
 	}
 	return hint.Wrap(fmt.Errorf("%s: the answer is not the JSON that the protocol wants: %w", redactedURL(by.url), err),
-		"the registry does not keep to the provider registry protocol, or a proxy has changed its answer")
+		"the registry does not keep to the registry protocol, or a proxy has changed its answer")
 }
 
 // explainDocument adds a hint to an error about a document that exceeds its limits.

@@ -1,6 +1,7 @@
 // Package origin reads provider releases from their origins. An origin is a registry, a
 // network mirror, a mirror folder or a release folder. Registries are found by service
-// discovery and read with the provider registry protocol.
+// discovery and read with the provider registry protocol. Of modules, the package reads the
+// versions and the locations that a registry announces, and opens archives at such locations.
 //
 // Only ocibridge itself imports this package: it can change at any time.
 //
@@ -95,6 +96,7 @@ var (
 // The reasons why an origin does not provide a release.
 var (
 	ErrProviderNotFound = errors.New("provider not found")
+	ErrModuleNotFound   = errors.New("module not found")
 	ErrVersionNotFound  = errors.New("version not found")
 	ErrPlatformNotFound = errors.New("platform not found")
 	ErrUnauthorized     = errors.New("credentials refused")

@@ -256,8 +256,7 @@ func (r *Registry) Release(ctx context.Context, a provider.Address, l *Listing, 
 
 // NoMatch returns the error for a constraint that no listed version meets.
 func (l *Listing) NoMatch(a provider.Address, s provider.VersionSet) error {
-	return hint.Wrap(fmt.Errorf("%s %s: %w: nothing that it offers matches", a, s, ErrVersionNotFound),
-		"%s offers %s; a prerelease must be named exactly", a.Hostname(), list(newest(l.Versions)))
+	return noMatch(a, s, a.Hostname(), l.Versions)
 }
 
 // newest returns the versions newest first.

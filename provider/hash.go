@@ -348,6 +348,13 @@ func isFolder(f *zip.File) bool {
 	return slash && f.Mode().Type() == fs.ModeDir && f.UncompressedSize64 == 0 && isInside(f) && !strings.Contains(name, "\\")
 }
 
+// ReadZipDirectory reads the directory of the zip in the first size bytes of r, with a bound on its
+// memory. The names and modes of the entries are not checked. The error wraps ErrNotZip or ErrNoH1, or
+// is that of r or ctx. Once ctx is done, reading an entry returns the error of ctx.
+func ReadZipDirectory(ctx context.Context, r io.ReaderAt, size int64) (*zip.Reader, error) {
+	return newSourceReader(ctx, r, size).open(size)
+}
+
 // CheckZip returns nil if the first size bytes of r end with the directory of a zip, and
 // otherwise an error that wraps ErrNotZip. It reads at most the directory. It returns errors
 // of r and ctx unchanged.

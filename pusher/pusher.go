@@ -27,6 +27,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -122,6 +123,9 @@ var (
 	// ErrConflict means that the tag names another package for the platform, or that the evidence does
 	// not list a package.
 	ErrConflict = errors.New("conflict")
+	// ErrMoved means that the origin of a module names another commit for a stored version. It wraps
+	// ErrConflict.
+	ErrMoved = fmt.Errorf("%w: the origin has changed the version", ErrConflict)
 	// ErrMisnamed means that the file name of a package belongs to another version or platform, or
 	// that the checksums list other bytes under its published name.
 	ErrMisnamed = errors.New("another package")

@@ -85,6 +85,7 @@ type Result struct {
 	// Lost lists the platforms that a copy left out, see [origin.Release.Lost].
 	Lost     []provider.Platform `json:"lost,omitempty"`
 	Revision string              `json:"revision,omitempty"` // of a module
+	Source   artifact.Provenance `json:"source,omitzero"`    // of a module
 	Warnings []string            `json:"warnings,omitempty"`
 }
 

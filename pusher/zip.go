@@ -34,7 +34,12 @@ type zipPush struct {
 // the tag is as it was before.
 //
 // Unless [Options.Force] is set, the push writes nothing if the stored version has the same h1: hash or the same
-// zip, and returns [ErrConflict] if it has other content. The tag of the stored version may begin with a v.
+// zip, and the module in the same folder of it. It returns [ErrConflict] if it has other content, and [ErrMoved] if both were
+// fetched from an origin, and have different commits or folders. The tag of the stored version may begin with a v.
+//
+// The push of a module that was fetched from its origin notes the time for [Pusher.Summarize]. If Force replaces such a
+// version, the repository's state notes the replaced manifest.
+//
 // [repo.ErrOccupied] means that the repository belongs to another module, or has something other than modules.
 func (p *Pusher) PushZip(ctx context.Context, dest repo.Destination, want *artifact.Version, open func() io.ReadCloser) (*Result, error) {
 	w, err := p.newZipPush(dest, want, open)
@@ -76,15 +81,49 @@ func (w *zipPush) run(ctx context.Context) (*Result, error) {
 	if err := w.mark(w.tag, w.manifest.Descriptor.Digest); err != nil {
 		return nil, err
 	}
+	if status == Replaced {
+		w.noteReplaced(ctx)
+	}
 	if err := w.SendTag(ctx, "tag "+string(w.tag)+" in", w.manifest, string(w.tag), helpImmutableModule); err != nil {
 		return nil, err
 	}
 	w.stored = nil
+	w.noteFetched()
 	return w.result(status, stage), nil
+}
+
+// noteFetched notes when a version was fetched from its origin.
+func (w *zipPush) noteFetched() {
+	if w.carrier == nil && !w.want.Provenance.IsZero() {
+		w.session.NoteFetched(w.want.Owner, w.Dest, w.want.Version, w.o.Now())
+	}
+}
+
+// noteReplaced notes in the repository's state that the tag will no longer name the manifest of a version that was fetched
+// from its origin. The push continues with a warning if the state cannot be written.
+func (w *zipPush) noteReplaced(ctx context.Context) {
+	if w.stored == nil || w.stored.Provenance.IsZero() || w.carrier != nil || w.Dest.Store.Remote() == nil {
+		return
+	}
+	w.warnings = append(w.warnings, fmt.Sprintf("%s replaces %s", origins(w.want), origins(w.stored)))
+	change := repo.StateChange{Replaced: []artifact.Replaced{{Manifest: repo.Plain(w.stored.Index), Version: w.want.Version}}}
+	warn := func(format string, args ...any) { w.warnings = append(w.warnings, fmt.Sprintf(format, args...)) }
+	if err := w.UpdateState(ctx, w.want.Owner, change, warn); err != nil && ctx.Err() == nil {
+		warn("the replaced manifest %s is not recorded: %v", w.stored.Index.Digest, err)
+	}
+}
+
+// origins says where a version was fetched from.
+func origins(v *artifact.Version) string {
+	if v.Revision != "" {
+		return fmt.Sprintf("the commit %s of %s", v.Revision, v.Provenance.Location)
+	}
+	return fmt.Sprintf("%s with %s", v.Provenance.Location, v.Zip().H1)
 }
 
 // keep ends a push that leaves the stored version as it is.
 func (w *zipPush) keep(stage Stage) (*Result, error) {
+	w.noteFetched()
 	if err := w.mark(w.stored.Tag, w.stored.Index.Digest); err != nil {
 		return nil, err
 	}
@@ -178,6 +217,9 @@ func (w *zipPush) read(ctx context.Context) error {
 	case w.o.Force:
 		return nil
 	}
+	if w.moved() {
+		return hint.Wrap(fmt.Errorf("%s %s: %w: it names %s, and %s:%s has %s", w.want.Owner, w.want.Version, ErrMoved, origins(w.want), w.Dest.Repository, w.stored.Tag, origins(w.stored)), "%s", helpMoved)
+	}
 	same, err := w.same(ctx)
 	if err == nil && !same {
 		err = w.conflict()
@@ -185,8 +227,19 @@ func (w *zipPush) read(ctx context.Context) error {
 	return err
 }
 
-// same reports whether the stored version has the content of the pushed version.
+// moved reports whether the origin names another commit or another folder than the stored version has.
+func (w *zipPush) moved() bool {
+	was, is := w.stored, w.want
+	fetched := w.carrier == nil && !was.Provenance.IsZero() && !is.Provenance.IsZero()
+	return fetched && (was.Provenance.Folder != is.Provenance.Folder || was.Revision != "" && is.Revision != "" && was.Revision != is.Revision)
+}
+
+// same reports whether the stored version has the content of the pushed version. The folder decides which of the files clients
+// use as the module.
 func (w *zipPush) same(ctx context.Context) (bool, error) {
+	if w.stored.Provenance.Folder != w.want.Provenance.Folder {
+		return false, nil
+	}
 	if w.stored.Zip().Digest == w.want.Zip().Digest {
 		return true, nil
 	}
@@ -240,12 +293,43 @@ func (w *zipPush) conflict() error {
 		stored = w.stored.Zip().H1.String()
 	}
 	offered := "the folder has " + w.want.Zip().H1.String()
-	help := "give changed content a version of its own. --force replaces the stored version, and users of the version then get other content"
+	if !w.want.Provenance.IsZero() {
+		offered = fmt.Sprintf("%s has %s", w.want.Provenance.Location, w.want.Zip().H1)
+		if w.want.Revision != "" {
+			offered += " at the commit " + w.want.Revision
+		}
+		if w.stored.Revision != "" {
+			stored += " at the commit " + w.stored.Revision
+		}
+	}
 	if w.carrier != nil {
 		offered = fmt.Sprintf("%s has the zip %s", w.carrier.from.Repository, w.want.Zip().Digest)
-		help = "find out which of the two is right, and remove the other one with ocibridge remove"
 	}
-	return hint.Wrap(fmt.Errorf("%s %s: %w: %s:%s has %s, %s", w.want.Owner, w.want.Version, ErrConflict, w.Dest.Repository, w.stored.Tag, stored, offered), "%s", registryUnchanged+help)
+	return hint.Wrap(fmt.Errorf("%s %s: %w: %s:%s has %s%s, %s%s", w.want.Owner, w.want.Version, ErrConflict,
+		w.Dest.Repository, w.stored.Tag, stored, inFolder(w.stored), offered, inFolder(w.want)), "%s", registryUnchanged+w.helpConflict())
+}
+
+func (w *zipPush) helpConflict() string {
+	was, is := !w.stored.Provenance.IsZero(), !w.want.Provenance.IsZero() // fetched from an origin
+	switch {
+	case w.carrier != nil:
+		return "find out which of the two is right, and remove the other one with ocibridge remove"
+	case was && is:
+		return helpMoved
+	case is:
+		return "the stored version was pushed from a folder. Find out which of the two is right. " + helpForce
+	case was:
+		return "the stored version was fetched from " + w.stored.Provenance.Location + ". Give your own content a version of its own. " + helpForce
+	}
+	return "give changed content a version of its own. " + helpForce
+}
+
+// inFolder says in which folder of its zip a module is. It is "" for the root.
+func inFolder(v *artifact.Version) string {
+	if v.Provenance.Folder == "" {
+		return ""
+	}
+	return fmt.Sprintf(" with the module in the folder %s", v.Provenance.Folder)
 }
 
 // sendContent stores everything that the manifest names.
@@ -301,7 +385,7 @@ func (w *zipPush) result(status Status, stage Stage) *Result {
 	return &Result{
 		Subject: w.want.Owner, Version: w.want.Version, Repository: w.Dest.Repository, Tag: tag, Digest: v.Index.Digest.String(), Status: status,
 		Packages: []PackageResult{{Filename: zip.Filename, Digest: zip.Digest.String(), Size: zip.Size, H1: zip.H1, Sent: stage == StageDone}},
-		Revision: v.Revision, Warnings: w.warnings,
+		Revision: v.Revision, Source: v.Provenance, Warnings: w.warnings,
 	}
 }
 
@@ -312,6 +396,8 @@ func (c zipContent) open(context.Context) (io.ReadCloser, error) { return c(), n
 func (c zipContent) failure() error                              { return nil }
 
 const (
+	helpMoved           = "the stored version stays, and clients get it as before. Ask the publisher of the module why the version changed; --force replaces the stored version, and users of the version then get other content"
+	helpForce           = "--force replaces the stored version, and users of the version then get other content"
 	helpOtherContent    = "let the template give the module a repository of its own, or delete that tag with the registry's own tools if the repository is right"
 	helpImmutableModule = "the registry does not move tags, and the tag names the same version as before. Push the changed module as a version of its own"
 )

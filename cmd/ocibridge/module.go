@@ -143,7 +143,8 @@ func newModuleInspectCommand() *cobra.Command {
 		Use:   "inspect MODULE@VERSION",
 		Short: "Show one stored version of a module in full",
 		Long: `module inspect shows a stored version: its digests, and the hash and the source commit
-as push recorded them. ocibridge module verify checks them.
+as push recorded them. ocibridge module verify checks the hash. Of a public module, it
+also shows where push fetched the module from.
 
 VERSION is a version or a version constraint. module inspect shows the newest stored
 version that matches.`,
@@ -211,6 +212,13 @@ func moduleInspectText(v *inventory.ModuleInspection, _ io.Writer) string {
 	line("size", "%s (%d bytes)", size(v.Size), v.Size)
 	line("h1", "%s", cmp.Or(v.H1.String(), "not recorded"))
 	line("commit", "%s", cmp.Or(v.Revision, "not recorded"))
+	for _, of := range []struct{ name, value string }{
+		{"tree", v.Source.Tree}, {"tag object", v.Source.TagObject}, {"source", v.Source.Location}, {"folder", v.Source.Folder},
+	} {
+		if of.value != "" {
+			line(of.name, "%s", of.value)
+		}
+	}
 	if v.Denied != nil {
 		line("denied", "by the configuration of the gateway: %s", cmp.Or(v.Denied.Reason, "no reason is given"))
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"os"
 	"strings"
 
 	"github.com/opentofu/svchost"
@@ -15,13 +16,24 @@ import (
 	"github.com/ocibridge/ocibridge/internal/base/document"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 	"github.com/ocibridge/ocibridge/internal/base/subject"
+	"github.com/ocibridge/ocibridge/internal/origins/moduleorigin"
 	"github.com/ocibridge/ocibridge/internal/origins/modulezip"
+	"github.com/ocibridge/ocibridge/internal/registries/query"
 	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
 )
 
-const modulePushExamples = `  # into the embedded registry
+const modulePushExamples = `  # a public module, into the embedded registry
+  ocibridge module push registry.opentofu.org/cloudposse/label/null@0.25.0
+
+  # every version that matches, of two modules, into GHCR
+  ocibridge module push --all \
+    'registry.opentofu.org/terraform-aws-modules/vpc/aws@~> 5.0' \
+    'registry.opentofu.org/terraform-aws-modules/iam/aws@>= 5.40, < 6.0' \
+    --template 'ghcr.io/acme/modules/${hostname}/${namespace}/${name}/${system}'
+
+  # a module of your own, into the embedded registry
   ocibridge module push . --as registry.acme.example/platform/vpc/aws@1.4.0
 
   # into GHCR, with the commit that the module was made from
@@ -41,26 +53,29 @@ type modulePushFlags struct {
 	revision string
 	force    bool
 	strict   bool
+	all      bool
+	lfs      bool
 }
 
-// modulePushPlan is the parsed command line of module push.
+// modulePushPlan is the parsed command line of module push: a folder, or requests for public modules.
 type modulePushPlan struct {
-	dir     string
-	module  module.Address
-	version provider.Version
+	dir      string
+	module   module.Address
+	version  provider.Version
+	requests []query.Query[module.Address]
 }
 
 // modulePushed is the result of module push.
 type modulePushed struct {
 	*pusher.Result
-	Entries int      // the number of files in the module
+	Entries int      // the number of files in the module; 0 if a public module was not fetched again
 	Files   []string // the names of these files; only for a dry run
 }
 
 // MarshalJSON implements [json.Marshaler].
 func (r modulePushed) MarshalJSON() ([]byte, error) {
 	return document.Join(r.Result, struct {
-		Entries int      `json:"entries"`
+		Entries int      `json:"entries,omitempty"`
 		Files   []string `json:"files,omitempty"`
 	}{r.Entries, r.Files})
 }
@@ -68,10 +83,23 @@ func (r modulePushed) MarshalJSON() ([]byte, error) {
 func newModulePushCommand() *cobra.Command {
 	f := &modulePushFlags{}
 	cmd := &cobra.Command{
-		Use:   "push DIR --as HOSTNAME/NAMESPACE/NAME/SYSTEM@VERSION",
-		Short: "Store a module's folder as a version in an OCI registry",
-		Long: `module push packs a folder as a zip, and stores it as one version of a module. The
-zip depends only on the names and contents of the files. It omits .git, .terraform
+		Use:   "push MODULE@VERSION... | DIR --as MODULE@VERSION",
+		Short: "Store public modules, or a module's folder, in an OCI registry",
+		Long: `module push fetches public modules from where their registry says that they are, and
+stores their files unchanged. MODULE is HOSTNAME/NAMESPACE/NAME/SYSTEM. VERSION is a
+version or a version constraint. module push takes the newest version that matches the
+constraint, or every one with --all.
+
+It fetches from Git repositories and from archives (tar.gz, zip), over https only. The
+stored version names the location, the commit and the hashes. If the registry of the
+module later leads to another commit or to other files, module push refuses them, and
+names both: the stored version stays. --force replaces the version. A pointer of Git LFS
+is an error, because some clients would get the file instead; --allow-lfs-pointers
+stores pointers as they are. On Windows, which does not keep the executable bit of
+files, a public module cannot be fetched: use Linux, macOS or WSL.
+
+With --as, module push packs a folder as a zip, and stores it as one version. The zip
+depends only on the names and contents of the files. It omits .git, .terraform
 and the files that .terraformignore excludes. A link inside the folder becomes a
 copy. A link that leaves the folder, or leads into .git or .terraform, is an error.
 
@@ -99,9 +127,12 @@ A warning names files that can contain secrets, such as states, plans and keys.
 		},
 	}
 	f.registerModule(cmd)
+	f.jobs.register(cmd, "number of modules to fetch and store at once")
 	f.dryRunFlags.register(cmd, "print what would be stored, and write nothing")
 	flags := cmd.Flags()
-	flags.StringVar(&f.as, "as", "", "the `MODULE@VERSION` in the folder")
+	flags.StringVar(&f.as, "as", "", "store the folder DIR as `MODULE@VERSION`")
+	flags.BoolVar(&f.all, "all", false, "push every version that matches the constraint, not only the newest")
+	flags.BoolVar(&f.lfs, "allow-lfs-pointers", false, "store pointers of Git LFS as they are, as clients without git-lfs get them")
 	flags.StringVar(&f.revision, "revision", "", "the source `commit`, which is recorded with the module")
 	flags.BoolVar(&f.strict, "strict", false, "fail, and store nothing, if there is a warning about the files of the folder")
 	flags.BoolVar(&f.force, "force", false, "replace the stored version if it differs, and send deleted parts again")
@@ -110,13 +141,19 @@ A warning names files that can contain secrets, such as states, plans and keys.
 
 // plan parses and checks the command line.
 func (f *modulePushFlags) plan(s settings, args []string) (*modulePushPlan, error) {
-	switch {
-	case len(args) == 0:
-		return nil, hint.New("no folder to push", "name the folder of the module, such as . for this folder")
-	case len(args) > 1:
-		return nil, hint.New(fmt.Sprintf("unexpected argument %q", args[1]), "push one folder at a time")
-	case f.as == "":
-		return nil, hint.New("--as does not say which module this is", "add --as HOSTNAME/NAMESPACE/NAME/SYSTEM@VERSION")
+	if err := f.checkArguments(args); err != nil {
+		return nil, err
+	}
+	if f.as == "" {
+		var out modulePushPlan
+		for _, arg := range args {
+			q, err := query.Modules.ParseRelease(arg)
+			if err != nil {
+				return nil, err
+			}
+			out.requests = append(out.requests, q)
+		}
+		return &out, f.dryRunFlags.check()
 	}
 	a, v, err := parseModuleVersion(f.as)
 	if err != nil {
@@ -128,7 +165,30 @@ func (f *modulePushFlags) plan(s settings, args []string) (*modulePushPlan, erro
 	if err := checkOwnPort(s.file.Gateway.PublicURL, a); err != nil {
 		return nil, fmt.Errorf("--as: %w", err)
 	}
-	return &modulePushPlan{args[0], a, v}, f.dryRunFlags.check()
+	return &modulePushPlan{dir: args[0], module: a, version: v}, f.dryRunFlags.check()
+}
+
+// checkArguments returns an error unless the arguments name a folder with --as, or public modules without it, and the other
+// flags fit.
+func (f *modulePushFlags) checkArguments(args []string) error {
+	// An address without a version has three slashes, too.
+	folder := func(arg string) bool {
+		info, err := os.Stat(arg)
+		return !strings.Contains(arg, "@") && (strings.Count(arg, "/") != 3 || err == nil && info.IsDir())
+	}
+	switch {
+	case len(args) == 0:
+		return hint.New("nothing to push", "name a public module, such as registry.opentofu.org/cloudposse/label/null@0.25.0, or a folder, such as . with --as")
+	case f.as != "" && len(args) > 1:
+		return hint.New(fmt.Sprintf("unexpected argument %q", args[1]), "push one folder at a time")
+	case f.as == "" && folder(args[0]):
+		return hint.New("--as does not say which module this is", "add --as HOSTNAME/NAMESPACE/NAME/SYSTEM@VERSION")
+	case f.as != "" && (f.all || f.lfs):
+		return hint.New("--all and --allow-lfs-pointers go with MODULE@VERSION", "leave them out: a folder is one version, and is packed as it is")
+	case f.as == "" && (f.revision != "" || f.strict):
+		return hint.New("--revision and --strict go with a folder", "leave them out: the commit of a public module is recorded anyway")
+	}
+	return nil
 }
 
 // checkOwnPort returns an error if a module's address names the host and the port of the gateway at publicURL. The
@@ -147,8 +207,61 @@ func checkOwnPort(publicURL string, a module.Address) error {
 		"store it as %s: the gateway leaves out its own port; sources in configurations keep the port", strings.Replace(a.String(), ":"+u.Port(), "", 1))
 }
 
-// push packs the folder and stores it.
+// push stores the folder, or the public modules.
 func (f *modulePushFlags) push(ctx context.Context, s settings, p *modulePushPlan, stdout, stderr io.Writer) ([]modulePushed, error) {
+	if f.as != "" {
+		return f.pushFolder(ctx, s, p, stdout, stderr)
+	}
+	return f.pushPublic(ctx, s, p, stdout, stderr)
+}
+
+// pushPublic fetches public modules and stores them.
+func (f *modulePushFlags) pushPublic(ctx context.Context, s settings, p *modulePushPlan, stdout, stderr io.Writer) ([]modulePushed, error) {
+	var named []module.Address
+	for _, q := range p.requests {
+		named = append(named, q.Address)
+	}
+	repos, err := f.open(s, subject.List(named), f.log.open(stderr))
+	if err != nil {
+		return nil, err
+	}
+	defer repos.Close()
+	progress := &moduleProgress{f.progress(stdout, stderr), s, f.dryRun}
+	defer progress.Close()
+	modules := transfer.Modules{
+		Origin:   &moduleorigin.Origin{Registry: s.origins().Registry(), AllowLFSPointers: f.lfs},
+		Requests: p.requests, All: f.all, DryRun: f.dryRun,
+	}
+	results, err := modules.Push(ctx, repos, pusher.Options{Jobs: int(f.jobs), Force: f.force}, progress)
+	var out []modulePushed
+	changes := false
+	for _, r := range results {
+		out = append(out, modulePushed{Result: r.Result, Entries: r.Entries})
+		changes = changes || r.Status != pusher.Unchanged
+	}
+	if err != nil {
+		return out, err
+	}
+	return out, f.pending(changes)
+}
+
+// moduleProgress shows a push of public modules.
+type moduleProgress struct {
+	*progress
+	settings settings
+	planned  bool
+}
+
+// Done implements [transfer.ModuleProgress].
+func (p *moduleProgress) Done(r *transfer.PushedModule) {
+	p.module(modulePushed{Result: r.Result, Entries: r.Entries}, p.planned)
+	if _, denied := p.settings.file.Gateway.Denies(r.Subject, r.Version); denied {
+		p.Warn(fmt.Sprintf("%s %s: the gateway block denies this version, so clients do not get it", r.Subject, r.Version))
+	}
+}
+
+// pushFolder packs the folder and stores it.
+func (f *modulePushFlags) pushFolder(ctx context.Context, s settings, p *modulePushPlan, stdout, stderr io.Writer) ([]modulePushed, error) {
 	repos, err := f.open(s, []subject.Address{p.module}, f.log.open(stderr))
 	if err != nil {
 		return nil, err
@@ -173,7 +286,7 @@ func (f *modulePushFlags) push(ctx context.Context, s settings, p *modulePushPla
 			"mend what the warnings say, or leave out --strict")
 	}
 	if other, ok := transfer.OtherSpelling(ctx, repos, p.module); ok {
-		progress.Warn(fmt.Sprintf("%s is stored already: %s is another module, because addresses distinguish capitals", other, p.module))
+		progress.Warn(transfer.OtherSpellingWarning(other, p.module))
 	}
 	to := pusher.New(pusher.Options{Force: f.force, OnEvent: progress.Event})
 	put := to.PushZip
@@ -209,7 +322,14 @@ func (p *progress) module(r modulePushed, planned bool) {
 	if planned && r.Status != pusher.Unchanged {
 		status = "would be " + status
 	}
-	p.result("%s %s: %s, %s, %s, in %s:%s", r.Subject, r.Version, status, count(r.Entries, "file"), size(r.Packages[0].Size), r.Repository, r.Tag)
+	files := ""
+	if r.Entries > 0 {
+		files = count(r.Entries, "file")
+	}
+	p.result("%s %s: %s, in %s:%s", r.Subject, r.Version, listed(status, files, size(r.Packages[0].Size)), r.Repository, r.Tag)
+	if r.Revision != "" && !r.Source.IsZero() && r.Status != pusher.Unchanged {
+		p.result("  commit %s", r.Revision)
+	}
 	for _, name := range r.Files {
 		p.result("  %s", name)
 	}

@@ -265,7 +265,7 @@ func foundSize(v *artifact.Version) int64 {
 		}
 	}
 	n += 160 * int64(len(v.Missing))
-	n += int64(len(v.Revision) + len(v.Tag))
+	n += int64(len(v.Revision) + len(v.Tag) + len(v.Provenance.Location) + len(v.Provenance.Folder) + len(v.Provenance.Tree) + len(v.Provenance.TagObject))
 	for _, p := range v.Packages {
 		n += 400 + int64(len(p.Filename)+len(p.Digest)+len(p.Manifest.Digest)+len(p.Manifest.MediaType))
 	}

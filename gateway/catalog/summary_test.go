@@ -27,7 +27,7 @@ func (b *bench) summarize() {
 			s[v] = artifact.VersionSummary{Index: digest.FromString(v.String()), Verdict: trust.ChecksumOnly}
 		}
 	}
-	state, err := artifact.EncodeState(artifact.State{Provider: widget, Summary: s})
+	state, err := artifact.EncodeState(artifact.State{Owner: widget, Summary: s})
 	if err != nil {
 		b.t.Fatal(err)
 	}

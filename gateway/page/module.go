@@ -31,6 +31,7 @@ type moduleVersionView struct {
 	Manifest   string // the digest of the manifest
 	zipView
 	Revision string // the commit that the push recorded, or ""
+	Source   string // the location that the module was fetched from, or ""
 }
 
 // zipView is the zip of a module.
@@ -81,7 +82,7 @@ func (p *page) describeModule(ctx context.Context, r *http.Request, a module.Add
 	}
 	m, zip := item.Found, *item.Found.Zip()
 	out := &moduleVersionView{
-		Version: v, Constraint: constraint(v), Manifest: m.Index.Digest.String(), Revision: m.Revision,
+		Version: v, Constraint: constraint(v), Manifest: m.Index.Digest.String(), Revision: m.Revision, Source: m.Provenance.Location,
 		zipView: zipView{Zip: fileView{"Zip", zip.Filename, p.ModuleLink(r, base(r), a, v, zip)}, Size: zip.Size, Digest: zip.Digest.String()},
 	}
 	if h1 := p.H1Of(zip); !h1.IsZero() {
@@ -97,6 +98,9 @@ func (p *page) describeModule(ctx context.Context, r *http.Request, a module.Add
 			reference, query = repo+"@"+out.Manifest, "digest="+out.Manifest
 		}
 		out.Reference = reference
+		if m.Provenance.Folder != "" {
+			repo += "//" + m.Provenance.Folder
+		}
 		out.OCI = fmt.Sprintf("module %q {\n  source = %q\n}\n", a.Name(), "oci://"+repo+"?"+query)
 	}
 	return out, nil

@@ -20,6 +20,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
@@ -32,6 +33,7 @@ import (
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 	"github.com/ocibridge/ocibridge/internal/base/refusals"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 )
@@ -212,19 +214,38 @@ func ReadVersion(ctx context.Context, store artifact.ReferenceFetcher, r ociaddr
 // or if a policy of the registry forbids reading them.
 const ownerProbes, maxOwnerProbes = 3, 20
 
-// CheckOwner refuses a repository whose newest versions name another provider, or are modules. Two providers share
+// CheckOwner refuses a repository whose newest versions name another provider or module. Two providers share
 // a repository if, for example, the template is ${namespace}-${type} and the providers are a-b/c and a/b-c. tag is
 // the tag that the caller is about to write. CheckOwner warns if it can read none of these versions because a
 // policy of the registry forbids it.
-func (w Writer) CheckOwner(ctx context.Context, tag ociaddr.Tag, a provider.Address, tags []ociaddr.Tag, warn func(format string, args ...any)) error {
-	forbidden, err := w.ProbeOwner(ctx, tag, ociaddr.Versions(tags), HelpForeign, func(v provider.Version) (bool, error) {
-		found, err := artifact.Read(ctx, w.Dest.Store, a, v)
+func (w Writer) CheckOwner(ctx context.Context, tag ociaddr.Tag, a subject.Address, tags []ociaddr.Tag, warn func(format string, args ...any)) error {
+	tagged := ociaddr.TagsOf(a, tags)
+	versions := slices.Collect(maps.Keys(tagged))
+	provider.SortVersions(versions)
+	forbidden, err := w.ProbeOwner(ctx, tag, versions, helpForeignOf(a), func(v provider.Version) (bool, error) {
+		found, err := w.readOwner(ctx, a, v, tagged[v])
 		return err == nil && found.Owner != nil, err
 	})
 	if forbidden != nil {
-		warn("%s: ocibridge could not check which provider this repository belongs to: %v", w.Dest.Repository, forbidden)
+		warn("%s: ocibridge could not check which %s this repository belongs to: %v", w.Dest.Repository, a.Kind(), forbidden)
 	}
 	return err
+}
+
+// readOwner reads a version whose owner is wanted. A provider's index must be complete.
+func (w Writer) readOwner(ctx context.Context, of subject.Address, v provider.Version, tag ociaddr.Tag) (*artifact.Version, error) {
+	if a, ok := of.(provider.Address); ok {
+		return artifact.Read(ctx, w.Dest.Store, a, v)
+	}
+	return artifact.ReadTagged(ctx, w.Dest.Store, of, v, tag)
+}
+
+// helpForeignOf returns the hint for a repository that belongs to another provider or module than a.
+func helpForeignOf(a subject.Address) string {
+	if subject.TraitsOf(a).Packages {
+		return HelpForeign
+	}
+	return HelpForeignModule
 }
 
 // ProbeOwner reads the newest of the given versions with the function read, which also reports whether a version

@@ -30,7 +30,7 @@ type Session struct {
 
 	// pending are the versions that a run has found or stored since the last [Session.Summarize].
 	pendingLock sync.Mutex
-	pending     map[ociaddr.Repository]pendingSummary
+	pending     map[ociaddr.Repository]pendingState
 }
 
 // NewSession returns a session.

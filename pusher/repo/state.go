@@ -15,6 +15,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 )
@@ -43,7 +44,7 @@ type StateChange struct {
 
 // Applied returns a copy of the given state with the change and with notes about older states.
 func (c StateChange) Applied(now *artifact.State, older []artifact.Replaced) artifact.State {
-	next := artifact.State{Provider: now.Provider}
+	next := artifact.State{Owner: now.Owner}
 	next.Merge(*now)
 	next.Merge(artifact.State{Seen: c.Seen, Cooldown: c.Cooldown, Replaced: slices.Concat(c.Replaced, older), Summary: c.Summary})
 	maps.DeleteFunc(next.Summary, func(v provider.Version, _ artifact.VersionSummary) bool { return c.Undescribed[v] })
@@ -61,7 +62,7 @@ func (c StateChange) changes(now *artifact.State) (bool, error) {
 	return !bytes.Equal(before.Data, after.Data), err
 }
 
-// UpdateState merges a change into the state of a provider's repository, unless the state has it already. The new
+// UpdateState merges a change into the state of the repository of a provider or a module, unless the state has it already. The new
 // state notes the state that it replaces. The caller must hold the lock of the destination.
 //
 // OCI tags have no compare-and-swap. UpdateState therefore reads the state again after each write, until the state
@@ -71,10 +72,10 @@ func (c StateChange) changes(now *artifact.State) (bool, error) {
 // version waits longer if a sync has to see it again, a manifest that is not noted is not deleted, and gateways
 // read a version that the summary lacks.
 //
-// The error wraps [ErrOccupied] if the repository belongs to another provider, [ErrImmutable] if the registry does
+// The error wraps [ErrOccupied] if the repository belongs to another provider or module, [ErrImmutable] if the registry does
 // not move the tag, and an error of package artifact if the tag names something other than a state. It is a
 // *[RegistryError] if the registry failed.
-func (w Writer) UpdateState(ctx context.Context, a provider.Address, change StateChange, warn func(format string, args ...any)) error {
+func (w Writer) UpdateState(ctx context.Context, a subject.Address, change StateChange, warn func(format string, args ...any)) error {
 	end, err := w.TakeTurn(ctx, w.Dest.Repository)
 	if err != nil {
 		return err
@@ -145,25 +146,25 @@ const helpImmutableState = "ocibridge stores the state of a repository under the
 	"Amazon ECR: aws ecr put-image-tag-mutability --image-tag-mutability IMMUTABLE_WITH_EXCLUSION --image-tag-mutability-exclusion-filters filterType=WILDCARD,filter=ocibridge-*)"
 
 // ReadState returns the state of a repository and its descriptor, which is nil if there is no state.
-func ReadState(ctx context.Context, store artifact.ReferenceFetcher, r ociaddr.Repository, a provider.Address) (*artifact.State, *ocispec.Descriptor, error) {
+func ReadState(ctx context.Context, store artifact.ReferenceFetcher, r ociaddr.Repository, a subject.Address) (*artifact.State, *ocispec.Descriptor, error) {
 	state, desc, err := artifact.ReadState(ctx, store, a)
 	switch {
 	case err == nil:
 		return state, &desc, nil
 	case IsNotFound(err):
-		return &artifact.State{Provider: a}, nil, nil
+		return &artifact.State{Owner: a}, nil, nil
 	case errors.Is(err, artifact.ErrForeign):
-		return nil, nil, hint.Wrap(fmt.Errorf("%s: %w: %w", r, ErrOccupied, err), HelpForeign)
+		return nil, nil, hint.Wrap(fmt.Errorf("%s: %w: %w", r, ErrOccupied, err), "%s", helpForeignOf(a))
 	case IsUnusable(err):
 		return nil, nil, hint.Wrap(fmt.Errorf("%s: %w", r, err),
-			"restore the tag %s. Or delete it, and run ocibridge sync --first if the provider has a cooldown: versions that are there by then do not wait", ociaddr.StateTag)
+			"restore the tag %s. Or delete it, and run ocibridge sync --first if the %s has a cooldown: versions that are there by then do not wait", ociaddr.StateTag, a.Kind())
 	}
 	return nil, nil, &RegistryError{"read " + string(ociaddr.StateTag) + " in", r, err}
 }
 
-// prepareState checks that the repository does not belong to another provider, and stores the config blob of
+// prepareState checks that the repository does not belong to another provider or module, and stores the config blob of
 // states.
-func (w Writer) prepareState(ctx context.Context, a provider.Address, warn func(format string, args ...any)) error {
+func (w Writer) prepareState(ctx context.Context, a subject.Address, warn func(format string, args ...any)) error {
 	tags, err := w.Tags(ctx)
 	if err != nil {
 		return err
@@ -178,11 +179,11 @@ func (w Writer) prepareState(ctx context.Context, a provider.Address, warn func(
 // list the versions. The summary is written once at the end of a run, and not once for each
 // version, because every new state leaves an older state behind.
 
-// pendingSummary are the pending versions of one repository.
-type pendingSummary struct {
-	provider provider.Address
-	dest     Destination
-	versions artifact.Summary
+// pendingState is the pending change of one repository's state.
+type pendingState struct {
+	owner  subject.Address
+	dest   Destination
+	change StateChange
 }
 
 // NoteStored notes a version that was found or stored, for Summarize. It ignores a version whose
@@ -192,21 +193,35 @@ func (s *Session) NoteStored(a provider.Address, dest Destination, v provider.Ve
 	if !ok || dest.Store.Remote() == nil {
 		return
 	}
+	s.note(a, dest, func(c *StateChange) { c.Summary[v] = described })
+}
+
+// NoteFetched notes when a version of a module was fetched from its origin, for Summarize. It ignores the versions of a
+// bundle.
+func (s *Session) NoteFetched(a subject.Address, dest Destination, v provider.Version, at time.Time) {
+	if dest.Store.Remote() != nil {
+		s.note(a, dest, func(c *StateChange) { c.Seen[v] = at })
+	}
+}
+
+// note adds to the pending change of a repository's state.
+func (s *Session) note(a subject.Address, dest Destination, add func(*StateChange)) {
 	s.pendingLock.Lock()
 	defer s.pendingLock.Unlock()
 	if s.pending == nil {
-		s.pending = map[ociaddr.Repository]pendingSummary{}
+		s.pending = map[ociaddr.Repository]pendingState{}
 	}
 	if _, ok := s.pending[dest.Repository]; !ok {
-		s.pending[dest.Repository] = pendingSummary{a, dest, artifact.Summary{}}
+		s.pending[dest.Repository] = pendingState{a, dest, StateChange{Summary: artifact.Summary{}, Seen: map[provider.Version]time.Time{}}}
 	}
-	s.pending[dest.Repository].versions[v] = described
+	pending := s.pending[dest.Repository]
+	add(&pending.change)
 }
 
-// Summarize updates the summaries of repositories with the versions that [Session.NoteStored] has noted. Call it
+// Summarize updates the states of repositories with what [Session.NoteStored] and [Session.NoteFetched] have noted. Call it
 // once, at the end of a run. It normally sends three requests to a repository, or one if its summary has these
 // versions already. Gateways read the versions that a summary lacks, so an error deserves only a
-// [SummaryWarning].
+// [SummaryWarning] or a [FetchedWarning].
 func (s *Session) Summarize(ctx context.Context) error {
 	s.pendingLock.Lock()
 	all := slices.Collect(maps.Values(s.pending))
@@ -229,19 +244,28 @@ func (s *Session) Summarize(ctx context.Context) error {
 // ended. It is also "" if the registry accepts no state or does not move the tag of the state, because each run
 // would repeat the warning.
 func SummaryWarning(err error) string {
+	return stateWarning("the summary of versions is outdated, so gateways read each version that it lacks", err)
+}
+
+// FetchedWarning is like SummaryWarning, for modules, whose states have no summary.
+func FetchedWarning(err error) string {
+	return stateWarning("when these versions were first fetched is not recorded", err)
+}
+
+func stateWarning(text string, err error) string {
 	if err == nil || errors.Is(err, ErrImmutable) || RefusesContent(err) || errors.Is(err, context.Canceled) {
 		return ""
 	}
-	return fmt.Sprintf("the summary of versions is outdated, so gateways read each version that it lacks: %v", err)
+	return fmt.Sprintf("%s: %v", text, err)
 }
 
-func (s *Session) addSummary(ctx context.Context, pending pendingSummary) error {
-	unlock, err := pending.dest.LockFor(ctx, "summary of %s", pending.provider)
+func (s *Session) addSummary(ctx context.Context, pending pendingState) error {
+	unlock, err := pending.dest.LockFor(ctx, "summary of %s", pending.owner)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	return s.Writer(pending.dest).UpdateState(ctx, pending.provider, StateChange{Summary: pending.versions}, func(string, ...any) {})
+	return s.Writer(pending.dest).UpdateState(ctx, pending.owner, pending.change, func(string, ...any) {})
 }
 
 // dropOutdated removes from a change the descriptions of indexes that lost their tag after they were read.

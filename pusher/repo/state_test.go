@@ -414,7 +414,7 @@ func TestRememberInAnotherProvidersRepository(t *testing.T) {
 func TestRememberWithoutEnd(t *testing.T) {
 	b := newBench(t)
 	noon := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
-	empty, err := artifact.EncodeState(artifact.State{Provider: pushbench.Widget})
+	empty, err := artifact.EncodeState(artifact.State{Owner: pushbench.Widget})
 	if err != nil {
 		t.Fatal(err)
 	}

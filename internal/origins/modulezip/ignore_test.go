@@ -52,7 +52,7 @@ func listed(tb testing.TB, dir string) (names []string) {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	entries, err := list(tb.Context(), root, rules)
+	entries, err := list(tb.Context(), root, rules, false)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -207,7 +207,7 @@ func FuzzIgnore(f *testing.F) {
 				return // no name of a file
 			}
 		}
-		entries, err := list(t.Context(), root, rules)
+		entries, err := list(t.Context(), root, rules, false)
 		if err != nil {
 			t.Fatal(err)
 		}

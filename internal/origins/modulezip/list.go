@@ -17,14 +17,17 @@ import (
 
 // entry is a file of the module.
 type entry struct {
-	name    string // relative to the folder, with slashes
-	refused error  // the reason why the file cannot be packed; nil: it can
+	name       string // relative to the folder, with slashes
+	refused    error  // the reason why the file cannot be packed; nil: it can
+	executable bool   // its owner may execute it
+	linked     bool   // the name leads through a link
 }
 
-// list returns the files of a folder that the rules do not exclude, sorted by name. It follows links inside the folder.
-func list(ctx context.Context, root *os.Root, rules *ignoreRules) ([]entry, error) {
-	l := lister{ctx: ctx, root: root, rules: rules}
-	if err := l.folder(".", nil); err != nil {
+// list returns the files of a folder that the rules do not exclude, sorted by name. It follows links inside the folder. If
+// whole is set, it includes private files, too.
+func list(ctx context.Context, root *os.Root, rules *ignoreRules, whole bool) ([]entry, error) {
+	l := lister{ctx: ctx, root: root, rules: rules, whole: whole}
+	if err := l.folder(".", nil, false); err != nil {
 		return nil, err
 	}
 	slices.SortFunc(l.entries, func(a, b entry) int { return strings.Compare(a.name, b.name) })
@@ -36,12 +39,13 @@ type lister struct {
 	ctx     context.Context
 	root    *os.Root
 	rules   *ignoreRules
+	whole   bool
 	seen    int // files and folders
 	entries []entry
 }
 
-// folder lists a folder. above are the folders that contain it.
-func (l *lister) folder(name string, above []fs.FileInfo) error {
+// folder lists a folder. above are the folders that contain it. linked reports whether its name leads through a link.
+func (l *lister) folder(name string, above []fs.FileInfo, linked bool) error {
 	self, names, err := l.read(name)
 	if err != nil {
 		return readError(err, "exclude it by a rule in .terraformignore that ends with a slash")
@@ -53,13 +57,13 @@ func (l *lister) folder(name string, above []fs.FileInfo) error {
 		return refuse("exclude folders by rules in .terraformignore that end with a slash, or push from a clean checkout", "it has more than %d files and folders", maxEntries)
 	}
 	for _, n := range names {
-		if isPrivate(n.Name()) {
+		if !l.whole && isPrivate(n.Name()) {
 			continue
 		}
 		if err := context.Cause(l.ctx); err != nil {
 			return err
 		}
-		if err := l.add(path.Join(name, n.Name()), n.Type(), append(above, self)); err != nil {
+		if err := l.add(path.Join(name, n.Name()), n, append(above, self), linked); err != nil {
 			return err
 		}
 	}
@@ -96,20 +100,24 @@ func (l *lister) read(name string) (fs.FileInfo, []fs.DirEntry, error) {
 	return self, names, err
 }
 
-// add lists a file, a folder or a link.
-func (l *lister) add(name string, kind fs.FileMode, above []fs.FileInfo) error {
+// add lists a file, a folder or a link. linked reports whether the folder's name leads through a link.
+func (l *lister) add(name string, of fs.DirEntry, above []fs.FileInfo, linked bool) error {
+	kind := of.Type()
 	if len(name) > maxName {
 		return l.refuse(name, "shorten the names of the folders, or name one of them in .terraformignore", "%.80s... has a path of more than %d bytes", name, maxName)
 	}
+	var info fs.FileInfo
+	var err error
 	if kind&fs.ModeSymlink != 0 {
-		info, err := l.root.Stat(name)
+		linked = true
+		info, err = l.root.Stat(name)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			return l.refuse(name, "remove the link, or name it in .terraformignore", "%s is a link to a file that does not exist", name)
 		case err != nil:
 			return l.refuse(name, "copy the file into the folder in place of the link, or name the link in .terraformignore; a link inside the folder must be relative",
 				"%s is a link that leaves the folder, or cannot be followed: %v", name, err)
-		case l.isPrivateLink(name):
+		case !l.whole && l.isPrivateLink(name):
 			return l.refuse(name, "remove the link, or name it in .terraformignore", "%s is a link into .git or .terraform, which are not part of a module", name)
 		}
 		kind = info.Mode().Type()
@@ -119,16 +127,21 @@ func (l *lister) add(name string, kind fs.FileMode, above []fs.FileInfo) error {
 		if skipped, err := l.rules.skips(l.ctx, name); skipped || err != nil {
 			return err
 		}
-		return l.folder(name, above)
+		return l.folder(name, above, linked)
 	case kind.IsRegular():
-		return l.include(entry{name: name})
+		if info == nil {
+			if info, err = of.Info(); err != nil {
+				return readError(err, "name it in .terraformignore")
+			}
+		}
+		return l.include(entry{name: name, executable: info.Mode()&0o100 != 0, linked: linked})
 	}
 	return l.refuse(name, "remove it, or name it in .terraformignore", "%s is neither a file, a folder nor a link (%v)", name, kind)
 }
 
 // refuse lists a file that cannot be packed. It is no error if .terraformignore excludes it.
 func (l *lister) refuse(name, help, format string, args ...any) error {
-	return l.include(entry{name, refuse(help, format, args...)})
+	return l.include(entry{name: name, refused: refuse(help, format, args...)})
 }
 
 // include lists a file unless the rules exclude it.

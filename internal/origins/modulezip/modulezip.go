@@ -2,13 +2,15 @@
 // files.
 //
 // The entries are sorted by name and stored without compression, because the output of a compressor depends on its version.
-// Every entry has the same time and the mode 0755. Clients apply the modes of a zip, so the scripts of a module stay
-// executable, also if the module is packed on Windows. The zip has no entries for folders, because a zip with such
-// entries has no h1: hash.
+// Every entry has the same time. The zip has no entries for folders, because a zip with such entries has no h1: hash.
 //
-// The zip omits .git, .terraform, empty folders and the files that .terraformignore excludes. A link to a file or folder
-// inside the folder becomes a copy. Pack refuses all other links, special files and names that clients cannot unpack. It
-// writes nothing inside the folder.
+// [Pack] packs the folder of a module's developer. The zip omits .git, .terraform, empty folders and the files that
+// .terraformignore excludes. A link to a file or folder inside the folder becomes a copy. Pack refuses all other links,
+// special files and names that clients cannot unpack. It writes nothing inside the folder.
+//
+// [PackFetched] packs the files of a public module. Clients that unpack the zip get the files that they would get from the
+// module's own source, apart from two things that a zip cannot give them. First, clients unpack a link in a zip as a file
+// that contains the link's target, so links become copies here, too. Second, they get no empty folders.
 package modulezip
 
 import (
@@ -41,6 +43,9 @@ const (
 	maxBytes = 2 << 30 // the maximum size of a module's files in bytes
 	// wideEntries and wideBytes are the limits of Terragrunt. Pack warns about larger modules.
 	wideEntries, wideBytes = 10_000, 512 << 20
+	// maxLinked is the maximum size in bytes of the copies that links in a fetched module become, because a small package
+	// could have many links to one large file.
+	maxLinked = 256 << 20
 )
 
 const helpLarge = "name what the module does not need in .terraformignore, or push from a clean checkout"
@@ -57,7 +62,9 @@ type Zip struct {
 	Unpacked int64    // the size of the files in bytes
 	Warnings []string // for the user
 
-	file *fill.Temp
+	file   *fill.Temp
+	modes  bool  // the entries have the modes of the files
+	linked int64 // the size in bytes of the copies that links have become
 }
 
 // Open returns a reader of the whole zip. The Zip must stay open while it is read.
@@ -66,20 +73,39 @@ func (z *Zip) Open() io.ReadCloser { return io.NopCloser(io.NewSectionReader(z.f
 // Close removes the temporary file.
 func (z *Zip) Close() error { return z.file.Close() }
 
-// Pack packs a folder. The caller must close the result. An error wraps [ErrUnpackable] if the contents of the folder are
-// the reason.
+// Pack packs the folder of a module's developer. All files get the mode 0755. Clients apply the modes of a zip, so scripts
+// stay executable, also if the module is packed on Windows. The caller must close the result. An error wraps
+// [ErrUnpackable] if the contents of the folder are the reason.
 func Pack(ctx context.Context, dir string) (*Zip, error) {
+	return packFolder(ctx, dir, false)
+}
+
+// PackFetched packs all files of a folder into which a public module was fetched. A file gets the mode 0755 if its owner may
+// execute it, and 0644 otherwise. .terraformignore has no effect, because clients do not read it. The caller must close the
+// result. An error wraps [ErrUnpackable] if the contents of the folder are the reason.
+func PackFetched(ctx context.Context, dir string) (*Zip, error) {
+	z, err := packFolder(ctx, dir, true)
+	if errors.Is(err, ErrUnpackable) {
+		err = hint.Replace(err, "nothing was stored; clients of a zip could not get this version as its publisher made it")
+	}
+	return z, err
+}
+
+// packFolder packs a folder. whole is set for a fetched module.
+func packFolder(ctx context.Context, dir string, whole bool) (*Zip, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return nil, hint.Wrap(fmt.Errorf("folder of the module: %w", err), "name the folder that has the module's .tf files")
 	}
 	defer root.Close()
 	// 1. Choose the files.
-	rules, err := readRules(root)
-	if err != nil {
-		return nil, err
+	rules := &ignoreRules{}
+	if !whole {
+		if rules, err = readRules(root); err != nil {
+			return nil, err
+		}
 	}
-	entries, err := list(ctx, root, rules)
+	entries, err := list(ctx, root, rules, whole)
 	if err == nil {
 		err = check(entries)
 	}
@@ -91,7 +117,7 @@ func Pack(ctx context.Context, dir string) (*Zip, error) {
 	if err != nil {
 		return nil, storageError(err)
 	}
-	z := &Zip{file: file}
+	z := &Zip{file: file, modes: whole}
 	for _, e := range entries {
 		z.Files = append(z.Files, e.name)
 	}
@@ -100,7 +126,7 @@ func Pack(ctx context.Context, dir string) (*Zip, error) {
 		err = z.hash(ctx)
 	}
 	var made []localCall
-	if err == nil {
+	if err == nil && !whole {
 		made, err = localCalls(ctx, root, entries)
 	}
 	if err != nil {
@@ -108,7 +134,11 @@ func Pack(ctx context.Context, dir string) (*Zip, error) {
 		return nil, err
 	}
 	// 4. Say what users should know about it.
-	z.Warnings = warnings(entries, made, z.Unpacked)
+	if whole {
+		z.Warnings = wideWarning(entries, z.Unpacked)
+	} else {
+		z.Warnings = warnings(entries, made, z.Unpacked)
+	}
 	return z, nil
 }
 
@@ -166,7 +196,16 @@ func (z *Zip) add(ctx context.Context, w *zip.Writer, root *os.Root, e entry) er
 	if z.Unpacked += size; z.Unpacked > maxBytes {
 		return refuse(helpLarge, "its files have more than %d bytes", int64(maxBytes))
 	}
-	into, err := w.CreateRaw(header(e.name, size, sum.Sum32()))
+	if e.linked && z.modes {
+		if z.linked += size; z.linked > maxLinked {
+			return refuse(helpLarge, "its links lead to files of more than %d bytes together", int64(maxLinked))
+		}
+	}
+	mode := os.FileMode(0o755)
+	if z.modes && !e.executable {
+		mode = 0o644
+	}
+	into, err := w.CreateRaw(header(e.name, mode, size, sum.Sum32()))
 	if err != nil {
 		return err
 	}
@@ -178,13 +217,13 @@ func (z *Zip) add(ctx context.Context, w *zip.Writer, root *os.Root, e entry) er
 }
 
 // header returns the header of an entry.
-func header(name string, size int64, sum uint32) *zip.FileHeader {
+func header(name string, mode os.FileMode, size int64, sum uint32) *zip.FileHeader {
 	h := &zip.FileHeader{
 		Name: name, Method: zip.Store, CRC32: sum, CompressedSize64: uint64(size), UncompressedSize64: uint64(size),
 		ReaderVersion: 20,
 		Flags:         1 << 11, // the name is UTF-8
 	}
-	h.SetMode(0o755)
+	h.SetMode(mode)
 	//lint:ignore SA1019 CreateRaw writes only this form of the time
 	h.SetModTime(time.Date(1980, 1, 1, 0, 0, 0, 0, time.UTC))
 	return h

@@ -16,15 +16,21 @@ import (
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 )
 
+// wideWarning returns a warning if a module has more files or bytes than Terragrunt installs.
+func wideWarning(entries []entry, unpacked int64) []string {
+	if len(entries) <= wideEntries && unpacked <= wideBytes {
+		return nil
+	}
+	return []string{fmt.Sprintf("the module has %s and %d MiB: Terragrunt installs at most %d files and %d MiB", hint.Count(len(entries), "file"), unpacked>>20, wideEntries, wideBytes>>20)}
+}
+
 // warnings returns what users should know about the files of a module and about its calls of local modules.
 func warnings(entries []entry, made []localCall, unpacked int64) (out []string) {
 	add := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
 	if !slices.ContainsFunc(entries, func(e entry) bool { return isConfiguration(e.name) }) {
 		add("there is no .tf or .tofu file in the folder itself: clients find a module only below //FOLDER")
 	}
-	if len(entries) > wideEntries || unpacked > wideBytes {
-		add("the module has %s and %d MiB: Terragrunt installs at most %d files and %d MiB", hint.Count(len(entries), "file"), unpacked>>20, wideEntries, wideBytes>>20)
-	}
+	out = append(out, wideWarning(entries, unpacked)...)
 	out = append(out, callWarnings(entries, made)...)
 	out = append(out, secretWarnings(entries)...)
 	lower := map[string]string{}

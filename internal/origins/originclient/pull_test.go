@@ -32,7 +32,7 @@ func TestNamedHosts(t *testing.T) {
 		"one.example":   {"providers.v1": "https://localhost:9443/v1/providers/"},
 		"two.example":   {"providers.v1": "https://Mirror.Internal/providers/"},
 		"three.example": {"modules.v1": "https://modules.internal/", "providers.v1": "/relative/"},
-	})
+	}, "providers.v1")
 	for hostPort, want := range map[string]bool{
 		"registry.acme.internal:443": true, "REGISTRY.acme.internal.:443": true, "x.registry.acme.internal:443": false,
 		"registry.acme.internal:8443": false, "registry.acme.internal:6443": false, "registry.acme.internal:80": false,

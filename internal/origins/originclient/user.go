@@ -32,7 +32,7 @@ type User struct {
 
 // Registry returns a client for commands that the user runs.
 func (u User) Registry() *origin.Registry {
-	return u.client(origin.NewLenientGuard(namedHosts(nil, u.CLI.Services())), "")
+	return u.client(origin.NewLenientGuard(namedHosts(nil, u.CLI.Services(), "providers.v1", "modules.v1")), "")
 }
 
 // Pull returns a client for a gateway's pull-through. It sends the given Via header, so that origins and the gateway itself
@@ -40,7 +40,7 @@ func (u User) Registry() *origin.Registry {
 // at public addresses.
 func (u User) Pull(include []provider.Pattern, via string) *origin.Registry {
 	u.Netrc.NoDefault = true
-	return u.client(origin.NewGuard(namedHosts(include, u.CLI.Services())), via)
+	return u.client(origin.NewGuard(namedHosts(include, u.CLI.Services(), "providers.v1")), via)
 }
 
 // client returns a client whose connections the guard checks. via is the value of the Via header, or "" for none.
@@ -62,8 +62,8 @@ func (u User) client(guard *origin.Guard, via string) *origin.Registry {
 
 // namedHosts returns a function that reports whether the user has named a host and port. A guard allows connections to
 // these at any address. An include pattern names its host and port, which is 443 by default. A host block of the CLI
-// configuration names the host and port of its providers.v1 URL.
-func namedHosts(include []provider.Pattern, services map[svchost.Hostname]map[string]any) func(host, port string) bool {
+// configuration names the hosts and ports in the URLs of the services with the given IDs.
+func namedHosts(include []provider.Pattern, services map[svchost.Hostname]map[string]any, ids ...string) func(host, port string) bool {
 	named := map[string]bool{}
 	for _, p := range include {
 		if host, ok := p.ServiceHost(); ok {
@@ -72,10 +72,12 @@ func namedHosts(include []provider.Pattern, services map[svchost.Hostname]map[st
 		}
 	}
 	for _, s := range services {
-		text, _ := s["providers.v1"].(string)
-		if u, err := url.Parse(text); err == nil && u.Host != "" {
-			port := cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443"}[u.Scheme])
-			named[net.JoinHostPort(strings.ToLower(u.Hostname()), port)] = true
+		for _, id := range ids {
+			text, _ := s[id].(string)
+			if u, err := url.Parse(text); err == nil && u.Host != "" {
+				port := cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443"}[u.Scheme])
+				named[net.JoinHostPort(strings.ToLower(u.Hostname()), port)] = true
+			}
 		}
 	}
 	return func(host, port string) bool {

@@ -29,7 +29,7 @@ func readModule(ctx context.Context, of *Stored[module.Address], v provider.Vers
 	if err == nil {
 		zip := m.Zip()
 		out.Digest, out.Zip, out.Size = m.Index.Digest.String(), zip.Digest.String(), zip.Size
-		out.H1, out.Revision, *out.Declared = zip.H1, m.Revision, m.Owner != nil && !m.Version.IsZero()
+		out.H1, out.Revision, out.Source, *out.Declared = zip.H1, m.Revision, m.Provenance, m.Owner != nil && !m.Version.IsZero()
 	}
 	if errors.Is(err, errdef.ErrNotFound) {
 		err = hint.New("the registry lists the tag, but has no manifest for it", "unless it was deleted just now, ask the operator of the registry")

@@ -62,6 +62,7 @@ type VersionReport struct {
 	Size      int64               `json:"size,omitempty"`      // the total size of the packages in bytes, which only List sets, or the size of the zip
 	H1        provider.Hash       `json:"h1,omitzero"`         // of a module, as the manifest gives it
 	Revision  string              `json:"revision,omitempty"`  // of a module
+	Source    artifact.Provenance `json:"source,omitzero"`     // of a module that was fetched from its origin
 	// Signature is the recorded one in a report of List, and the verified one in a report of Verify.
 	Signature *Signature `json:"signature,omitempty"`
 	// Pinned points to true if a trust block pins the signing key. List leaves it nil.

@@ -61,7 +61,7 @@ func newDistantRegistry(versions int, delay time.Duration) (*distantRegistry, er
 			}
 		}
 	}
-	state, err := artifact.EncodeState(artifact.State{Provider: summarized, Summary: summary})
+	state, err := artifact.EncodeState(artifact.State{Owner: summarized, Summary: summary})
 	if err != nil {
 		return nil, err
 	}

@@ -385,12 +385,13 @@ type Module struct {
 	Address  module.Address
 	Version  provider.Version
 	Revision string
+	Source   artifact.Provenance
 	Open     func() io.ReadCloser
 }
 
 // Stored returns the version to push.
 func (m Module) Stored() *artifact.Version {
-	return &artifact.Version{Owner: m.Address, Version: m.Version, Packages: []artifact.Package{m.Package}, Revision: m.Revision}
+	return &artifact.Version{Owner: m.Address, Version: m.Version, Packages: []artifact.Package{m.Package}, Revision: m.Revision, Provenance: m.Source}
 }
 
 // ModulePackage packs a module with one file.

@@ -1,0 +1,276 @@
+package transfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"slices"
+
+	"oras.land/oras-go/v2/errdef"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/origins/gitfiles"
+	"github.com/ocibridge/ocibridge/internal/origins/moduleorigin"
+	"github.com/ocibridge/ocibridge/internal/origins/modulezip"
+	"github.com/ocibridge/ocibridge/internal/registries/query"
+	"github.com/ocibridge/ocibridge/internal/registries/registry"
+	"github.com/ocibridge/ocibridge/module"
+	"github.com/ocibridge/ocibridge/origin"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/pusher"
+	"github.com/ocibridge/ocibridge/pusher/repo"
+)
+
+// Modules yields versions of public modules from their origin registries.
+type Modules struct {
+	Origin   *moduleorigin.Origin
+	Requests []query.Query[module.Address]
+	All      bool // yield every version that matches a constraint, and not only the newest
+	DryRun   bool // store nothing
+}
+
+// PushedModule is the result of the push of a public module.
+type PushedModule struct {
+	*pusher.Result
+	Entries int // the number of files; 0 if the module was not fetched, because its commit is stored already
+}
+
+// ModuleProgress shows a push of modules to its user. Event, which [pusher.Options] gets, can be called concurrently.
+type ModuleProgress interface {
+	Event(pusher.Event)
+	Warn(string)
+	Done(*PushedModule)
+}
+
+// Push fetches the requested versions and stores them in a registry. It overwrites OnEvent of the given options.
+func (m *Modules) Push(ctx context.Context, to *registry.Repositories, o pusher.Options, progress ModuleProgress) ([]*PushedModule, error) {
+	o.OnEvent = progress.Event
+	p := pusher.New(o)
+	all := newBatch(o.Jobs, progress.Done)
+	results, err := all.wait(m.each(ctx, to, progress.Warn, func(f *moduleFetch) error {
+		f.origin, f.pusher, f.force, f.dryRun = m.Origin, p, o.Force, m.DryRun
+		return all.add(func() (*PushedModule, error) {
+			result, err := f.push(ctx)
+			return result, Explain(to, err)
+		})
+	}))
+	if text := repo.FetchedWarning(p.Summarize(ctx)); text != "" { // even after a failure, for the versions that are stored
+		progress.Warn(text)
+	}
+	return results, err
+}
+
+// each calls fn for every requested version.
+func (m *Modules) each(ctx context.Context, to *registry.Repositories, warn func(string), fn func(*moduleFetch) error) error {
+	for _, r := range m.Requests {
+		dest, err := Destination(to)(ctx, r.Address)
+		if err != nil {
+			return err
+		}
+		listing, err := m.Origin.Registry.ModuleVersions(ctx, r.Address)
+		if err != nil {
+			return err
+		}
+		for _, w := range listing.Warnings {
+			warn(fmt.Sprintf("%s: %s", r.Address, w))
+		}
+		if other, ok := OtherSpelling(ctx, to, r.Address); ok {
+			warn(OtherSpellingWarning(other, r.Address))
+		}
+		versions := newest(r, listing.Versions, m.All)
+		if len(versions) == 0 {
+			return listing.NoMatch(r.Address, r.Versions)
+		}
+		for _, v := range versions {
+			if !slices.Contains(listing.Versions, v) {
+				return listing.NoVersion(r.Address, v)
+			}
+			if err := fn(&moduleFetch{module: r.Address, version: v, spellings: listing.Spellings[v], dest: dest}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// OtherSpellingWarning returns the warning about a stored module whose address differs from a only in letter case.
+func OtherSpellingWarning(other, a module.Address) string {
+	return fmt.Sprintf("%s is stored already: %s is another module, because addresses distinguish capitals", other, a)
+}
+
+// moduleFetch is the fetch and the push of one version.
+type moduleFetch struct {
+	origin    *moduleorigin.Origin
+	pusher    *pusher.Pusher
+	module    module.Address
+	version   provider.Version
+	spellings []string // the forms in which the origin lists the version
+	dest      repo.Destination
+	force     bool
+	dryRun    bool
+}
+
+// push fetches the version and stores it.
+func (f *moduleFetch) push(ctx context.Context) (*PushedModule, error) {
+	// 1. Ask the origin where the version is, and for the commit there.
+	at, commit, err := f.locate(ctx)
+	if err != nil {
+		return nil, err
+	}
+	// 2. If a commit of the same location is stored, the commits decide.
+	if known, err := f.known(ctx, at, commit); err != nil {
+		return nil, f.failed(err)
+	} else if known != nil {
+		result, err := f.put(ctx, known, nil)
+		if err != nil {
+			return nil, err
+		}
+		return &PushedModule{Result: result}, nil
+	}
+	// 3. Fetch and pack the files.
+	z, commit, err := f.fetch(ctx, at)
+	if err != nil {
+		return nil, f.failed(err)
+	}
+	defer z.Close()
+	// 4. Store them.
+	result, err := f.put(ctx, &artifact.Version{
+		Owner: f.module, Version: f.version, Packages: []artifact.Package{{Digest: z.Digest, Size: z.Size, H1: z.H1}}, Revision: commit.Commit,
+		Provenance: artifact.Provenance{Location: at.String(), Folder: at.Folder, Tree: commit.Tree, TagObject: commit.TagObject},
+	}, z)
+	if err != nil {
+		return nil, err
+	}
+	result.Warnings = append(result.Warnings, z.Warnings...)
+	return &PushedModule{result, len(z.Files)}, nil
+}
+
+// failed adds the version to an error.
+func (f *moduleFetch) failed(err error) error {
+	return fmt.Errorf("%s %s: %w", f.module, f.version, err)
+}
+
+// put stores a version, or plans it in a dry run. A nil zip is for a version that is stored.
+func (f *moduleFetch) put(ctx context.Context, v *artifact.Version, z *modulezip.Zip) (*pusher.Result, error) {
+	put := f.pusher.PushZip
+	if f.dryRun {
+		put = f.pusher.PlanZip
+	}
+	if z == nil {
+		return put(ctx, f.dest, v, func() io.ReadCloser { return io.NopCloser(removedZip{}) })
+	}
+	return put(ctx, f.dest, v, z.Open)
+}
+
+// removedZip is the zip of a version that was stored when it was read, and is not any more.
+type removedZip struct{}
+
+func (removedZip) Read([]byte) (int, error) {
+	return 0, hint.New("the stored version was removed meanwhile", "run it again")
+}
+
+// locate returns the location of the version that clients get, and the commit there, if the server's list of references
+// tells it. If the origin lists the version in several forms, all of them must lead to the same content.
+func (f *moduleFetch) locate(ctx context.Context) (at moduleorigin.Location, commit gitfiles.Commit, err error) {
+	if at, err = f.origin.Locate(ctx, f.module, f.version.String()); err != nil || f.force {
+		return at, commit, err
+	}
+	if commit, err = f.origin.Resolve(ctx, at); err != nil {
+		return at, commit, f.failed(err)
+	}
+	for _, spelling := range f.spellings {
+		if spelling == f.version.String() {
+			continue
+		}
+		other, err := f.origin.Locate(ctx, f.module, spelling)
+		if errors.Is(err, origin.ErrVersionNotFound) {
+			continue // the origin knows the version by its canonical form only
+		}
+		if err != nil {
+			return at, commit, err
+		}
+		if err := f.compare(ctx, at, other, spelling); err != nil {
+			return at, commit, f.failed(err)
+		}
+	}
+	return at, commit, nil
+}
+
+// compare returns an error that wraps [moduleorigin.ErrTwins] unless two locations of the version have the same content.
+func (f *moduleFetch) compare(ctx context.Context, at, other moduleorigin.Location, spelling string) error {
+	if at.Same(other) {
+		return nil
+	}
+	mine, err := f.content(ctx, at)
+	if err != nil {
+		return err
+	}
+	theirs, err := f.content(ctx, other)
+	if err == nil && mine != theirs {
+		err = moduleorigin.TwinError(other, f.version.String(), mine, spelling, theirs)
+	}
+	return err
+}
+
+// content names the content at a location: a commit, or the h1: hash of an archive's files, and the module's folder.
+func (f *moduleFetch) content(ctx context.Context, at moduleorigin.Location) (string, error) {
+	in := ""
+	if at.Folder != "" {
+		in = "the folder " + at.Folder + " of "
+	}
+	commit, err := f.origin.Resolve(ctx, at)
+	if err != nil || commit.Commit != "" {
+		return in + "the commit " + commit.Commit, err
+	}
+	z, commit, err := f.fetch(ctx, at)
+	if err != nil {
+		return "", err
+	}
+	defer z.Close()
+	if commit.Commit != "" {
+		return in + "the commit " + commit.Commit, nil
+	}
+	return in + "files with " + z.H1.String(), nil
+}
+
+// known returns what is known of a version without fetching it: the stored version, if it is from the same location, with
+// the commit that is there now. It returns nil if the version must be fetched.
+func (f *moduleFetch) known(ctx context.Context, at moduleorigin.Location, commit gitfiles.Commit) (*artifact.Version, error) {
+	if f.force || commit.Commit == "" {
+		return nil, nil
+	}
+	stored, err := artifact.ReadZip(ctx, f.dest.Store, f.module, f.version)
+	switch {
+	case errors.Is(err, errdef.ErrNotFound), artifact.IsContent(err):
+		return nil, nil // the push says what is wrong
+	case err != nil:
+		return nil, &repo.RegistryError{Op: "read " + f.version.String() + " in", Repository: f.dest.Repository, Err: err}
+	case stored.Provenance.Location != at.String() || stored.Revision == "":
+		return nil, nil
+	}
+	out := *stored
+	out.Owner, out.Version, out.Revision = f.module, f.version, commit.Commit
+	return &out, nil
+}
+
+// fetch fetches a location, and packs its files. The caller must close the zip.
+func (f *moduleFetch) fetch(ctx context.Context, at moduleorigin.Location) (*modulezip.Zip, gitfiles.Commit, error) {
+	if err := moduleorigin.CheckSystem(runtime.GOOS); err != nil {
+		return nil, gitfiles.Commit{}, err
+	}
+	dir, err := os.MkdirTemp("", "ocibridge-module-*")
+	if err != nil {
+		return nil, gitfiles.Commit{}, hint.Wrap(fmt.Errorf("temporary folder: %w", err), "TMPDIR names another folder for temporary files")
+	}
+	defer os.RemoveAll(dir)
+	commit, err := f.origin.Fetch(ctx, at, dir)
+	if err != nil {
+		return nil, gitfiles.Commit{}, err
+	}
+	z, err := modulezip.PackFetched(ctx, dir)
+	return z, commit, err
+}

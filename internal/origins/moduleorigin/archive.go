@@ -1,0 +1,206 @@
+package moduleorigin
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"context"
+	"crypto/md5"
+	"crypto/sha1"
+	"crypto/sha256"
+	"crypto/sha512"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"io/fs"
+	"os"
+
+	"github.com/ocibridge/ocibridge/internal/base/files"
+	"github.com/ocibridge/ocibridge/internal/base/fill"
+	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// ErrArchive means that an archive cannot be unpacked, or is not the one that its location announces.
+var ErrArchive = errors.New("the archive is refused")
+
+const (
+	maxArchive = 512 << 20 // the maximum size of an archive in bytes
+	// An archive of n bytes may unpack to expandBase + n * expandRate bytes, its headers included, and to maxUnpacked at
+	// most. Real ones have a rate of less than 30.
+	expandBase, expandRate = 64 << 20, 100
+	maxUnpacked            = 2 << 30
+)
+
+// fetchArchive downloads an archive and unpacks it into a folder.
+func (o *Origin) fetchArchive(ctx context.Context, l Location, dir string) error {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	// 1. Download it into a temporary file, and compare its checksum.
+	spool, err := fill.NewTemp("", "ocibridge-*.archive")
+	if err != nil {
+		return hint.Wrap(fmt.Errorf("temporary file: %w", err), "TMPDIR names another folder for temporary files")
+	}
+	defer spool.Close()
+	size, err := o.download(ctx, l, spool)
+	if err != nil {
+		return err
+	}
+	// 2. Unpack it.
+	t := newTree(root, min(expandBase+expandRate*size, maxUnpacked))
+	unpack := map[string]func(context.Context, io.ReaderAt, int64, *tree) error{formatTarGz: unpackTarGz, formatZip: unpackZip}[l.format]
+	if err := unpack(ctx, spool, size, t); err != nil {
+		return err
+	}
+	if t.files == 0 {
+		return refuse("it has no files")
+	}
+	return nil
+}
+
+// refuse returns an error that wraps [ErrArchive].
+func refuse(format string, args ...any) error {
+	return hint.Wrap(fmt.Errorf("%w: %s", ErrArchive, fmt.Sprintf(format, args...)), "nothing was stored; ask the publisher of the module")
+}
+
+// download writes an archive to a file, and returns its size.
+func (o *Origin) download(ctx context.Context, l Location, to io.Writer) (int64, error) {
+	body, size, err := o.Registry.Archive(ctx, l.url)
+	if err != nil {
+		return 0, err
+	}
+	defer body.Close()
+	if size > maxArchive {
+		return 0, refuse("it has %d bytes, more than %d", size, int64(maxArchive))
+	}
+	sum, newHash := sha256.New(), map[string]func() hash.Hash{"md5": md5.New, "sha1": sha1.New, "sha512": sha512.New}[l.sum.kind]
+	if newHash != nil {
+		sum = newHash()
+	}
+	n, err := io.Copy(io.MultiWriter(to, sum), io.LimitReader(files.ContextReader{Context: ctx, Reader: body}, maxArchive+1))
+	switch {
+	case err != nil:
+		return 0, err
+	case n > maxArchive:
+		return 0, refuse("it has more than %d bytes", int64(maxArchive))
+	case l.sum != checksum{} && string(sum.Sum(nil)) != l.sum.sum:
+		return 0, refuse("its %s is %x, and the registry announces %x", l.sum.kind, sum.Sum(nil), l.sum.sum)
+	}
+	return n, nil
+}
+
+// unpackTarGz unpacks a tar.gz. Like go-getter, it unpacks every link as an empty file that everybody may execute.
+func unpackTarGz(ctx context.Context, archive io.ReaderAt, size int64, t *tree) error {
+	source := &source{r: files.ContextReader{Context: ctx, Reader: io.NewSectionReader(archive, 0, size)}}
+	z, err := gzip.NewReader(source)
+	if err != nil {
+		return source.explain(err)
+	}
+	stream := &bounded{z, t.limit}
+	for r := tar.NewReader(stream); ; {
+		h, err := r.Next()
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return source.explain(err)
+		}
+		if h.Typeflag == tar.TypeXGlobalHeader {
+			continue // git archive writes one
+		}
+		mode := h.FileInfo().Mode()
+		switch h.Typeflag {
+		case tar.TypeDir:
+			err = t.folder(h.Name)
+		case tar.TypeReg, tar.TypeGNUSparse, tar.TypeSymlink, tar.TypeLink:
+			err = t.file(h.Name, mode&0o100 != 0, r)
+		default:
+			err = refuse("the entry %.200q is neither a file, a folder nor a link", h.Name)
+		}
+		if err != nil {
+			return source.explain(err)
+		}
+	}
+}
+
+// unpackZip unpacks a zip. Like go-getter, it unpacks a link as a file with the link's target.
+func unpackZip(ctx context.Context, archive io.ReaderAt, size int64, t *tree) error {
+	z, err := provider.ReadZipDirectory(ctx, archive, size)
+	if err != nil {
+		return unpackError(ctx, err)
+	}
+	left := t.limit
+	for _, f := range z.File {
+		mode := f.Mode()
+		switch {
+		case mode.IsDir():
+			err = t.folder(f.Name)
+		case mode.IsRegular() || mode.Type() == fs.ModeSymlink:
+			var body io.ReadCloser
+			if body, err = f.Open(); err == nil {
+				stream := &bounded{body, left}
+				err = t.file(f.Name, mode&0o100 != 0, stream)
+				left = stream.left
+				body.Close()
+			}
+		default:
+			err = refuse("the entry %.200q is neither a file, a folder nor a link", f.Name)
+		}
+		if err != nil {
+			return unpackError(ctx, err)
+		}
+	}
+	return nil
+}
+
+// source is the archive itself. It records the errors of reading it, which are no faults of the archive.
+type source struct {
+	r      io.Reader
+	failed error
+}
+
+func (s *source) Read(p []byte) (int, error) {
+	n, err := s.r.Read(p)
+	if err != nil && err != io.EOF {
+		s.failed = err
+	}
+	return n, err
+}
+
+// explain returns the error of reading the archive, or else the archive's own.
+func (s *source) explain(err error) error {
+	if s.failed != nil {
+		return s.failed
+	}
+	return unpackError(context.Background(), err)
+}
+
+// unpackError makes a format error of an archive an [ErrArchive]. Other errors stay as they are.
+func unpackError(ctx context.Context, err error) error {
+	var path *fs.PathError
+	if ctx.Err() != nil || errors.Is(err, ErrArchive) || errors.As(err, &path) {
+		return err
+	}
+	return refuse("it does not unpack: %v", err)
+}
+
+// bounded is a stream that may have left more bytes. One byte more is an error.
+type bounded struct {
+	r    io.Reader
+	left int64
+}
+
+func (b *bounded) Read(p []byte) (int, error) {
+	if b.left < 0 {
+		return 0, refuse("it unpacks to too many bytes: at most %d MiB and %d times its own size are allowed, and never more than %d MiB", expandBase>>20, expandRate, maxUnpacked>>20)
+	}
+	if int64(len(p)) > b.left+1 {
+		p = p[:b.left+1]
+	}
+	n, err := b.r.Read(p)
+	b.left -= int64(n)
+	return n, err
+}

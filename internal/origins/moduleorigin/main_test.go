@@ -1,0 +1,9 @@
+package moduleorigin_test
+
+import (
+	"testing"
+
+	"github.com/ocibridge/ocibridge/internal/test/testkit/leaks"
+)
+
+func TestMain(m *testing.M) { leaks.Main(m) }

@@ -1,0 +1,120 @@
+package moduleorigin
+
+import (
+	"io"
+	"os"
+	"path"
+	"strings"
+	"unicode/utf8"
+)
+
+const (
+	maxEntries   = 100_000 // files and folders of an archive
+	maxName      = 1024    // bytes of a path
+	maxNameBytes = 8 << 20 // bytes of all paths together
+	maxParts     = 500_000 // parts of all paths together, because opening a file costs time for each of them
+)
+
+// tree is the folder into which an archive is unpacked.
+type tree struct {
+	root  *os.Root
+	limit int64 // the maximum size of the unpacked archive in bytes
+	files int   // the number of files so far
+
+	entries, nameBytes, parts int
+	spellings                 map[string]string // of files and folders, by their names in lower case
+}
+
+func newTree(root *os.Root, limit int64) *tree {
+	return &tree{root: root, limit: limit, spellings: map[string]string{}}
+}
+
+// folder creates a folder and its parents.
+func (t *tree) folder(name string) error {
+	name, err := t.admit(name)
+	if err != nil || name == "." {
+		return err
+	}
+	return t.root.MkdirAll(name, 0o700)
+}
+
+// file writes a file. A second file of the same name replaces the first, as with clients.
+func (t *tree) file(name string, executable bool, content io.Reader) error {
+	name, err := t.admit(name)
+	if err != nil {
+		return err
+	}
+	if name == "." {
+		return refuse("it has a file without a name")
+	}
+	if dir := path.Dir(name); dir != "." {
+		if err := t.root.MkdirAll(dir, 0o700); err != nil {
+			return err
+		}
+	}
+	mode := os.FileMode(0o600)
+	if executable {
+		mode = 0o700
+	}
+	f, err := t.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, content)
+	if err == nil {
+		err = f.Chmod(mode) // of a file that is replaced
+	}
+	if closeErr := f.Close(); err == nil {
+		err = closeErr
+	}
+	t.files++
+	return err
+}
+
+// admit checks the name of an entry, and returns it without dots and trailing slashes.
+func (t *tree) admit(raw string) (string, error) {
+	t.nameBytes += len(raw)
+	t.parts += 1 + strings.Count(raw, "/")
+	if t.entries++; t.entries > maxEntries {
+		return "", refuse("it has more than %d files and folders", maxEntries)
+	}
+	switch {
+	case len(raw) > maxName:
+		return "", refuse("%.80q... is a path of more than %d bytes", raw, maxName)
+	case t.parts > maxParts:
+		return "", refuse("its files are in too many folders: their paths have more than %d parts together", maxParts)
+	case t.nameBytes > maxNameBytes:
+		return "", refuse("the names of its files have more than %d bytes together", maxNameBytes)
+	case !utf8.ValidString(raw) || strings.ContainsFunc(raw, func(r rune) bool { return r < ' ' || r == 0x7f || r == '\\' }):
+		return "", refuse("%.200q is a name that not every client can unpack", raw)
+	case strings.HasPrefix(raw, "/"):
+		return "", refuse("%.200q is an absolute name", raw)
+	}
+	name := path.Clean(raw)
+	for part := range strings.SplitSeq(raw, "/") {
+		if part == ".." || strings.EqualFold(part, ".git") {
+			return "", refuse("%.200q has the part %q", raw, part)
+		}
+	}
+	return name, t.checkCase(name)
+}
+
+// checkCase returns an error if the name of a file or of a folder above it differs from an earlier one only in case. On
+// Windows and macOS, one of them would replace the other.
+func (t *tree) checkCase(name string) error {
+	for at := name; at != "."; at = path.Dir(at) {
+		lower := strings.ToLower(at)
+		earlier, known := t.spellings[lower]
+		switch {
+		case known && earlier != at:
+			return refuse("%.200q and %.200q differ only in case: on Windows and macOS, one would replace the other", earlier, at)
+		case known:
+			return nil // and so are the folders above it
+		}
+		if t.nameBytes += len(at); t.nameBytes > maxNameBytes {
+			return refuse("the names of its files and folders have more than %d bytes together", maxNameBytes)
+		}
+		t.spellings[lower] = at
+	}
+	return nil
+}
