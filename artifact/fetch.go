@@ -1,6 +1,7 @@
 package artifact
 
 import (
+	"archive/zip"
 	"bytes"
 	"context"
 	"errors"
@@ -214,7 +215,12 @@ func RehashZip(ctx context.Context, store Fetcher, p Package) (provider.ZipFiles
 		return provider.ZipFiles{}, err
 	}
 	defer scratch.Close()
-	out, err := provider.HashFiles(ctx, scratch, p.Size)
+	return checkZip(ctx, scratch, p)
+}
+
+// checkZip does what [RehashZip] does after the download.
+func checkZip(ctx context.Context, zip io.ReaderAt, p Package) (provider.ZipFiles, error) {
+	out, err := provider.HashFiles(ctx, zip, p.Size)
 	switch {
 	case errors.Is(err, provider.ErrNoH1): // it may also wrap ErrNotZip
 		return out, fmt.Errorf("%w: the zip: %v", ErrNotModule, err)
@@ -224,4 +230,23 @@ func RehashZip(ctx context.Context, store Fetcher, p Package) (provider.ZipFiles
 		return out, fmt.Errorf("%w: the files in the zip have %s, the manifest gives %s", ErrDamaged, out.H1, p.H1)
 	}
 	return out, nil
+}
+
+// OpenZip downloads the zip of a module to a temporary file, checks it like [RehashZip], and opens it. The caller must close
+// the second result, which removes the file.
+func OpenZip(ctx context.Context, store Fetcher, p Package) (*zip.Reader, io.Closer, error) {
+	scratch, err := downloadZip(ctx, store, p.Layer())
+	if err != nil {
+		return nil, nil, err
+	}
+	var opened *zip.Reader
+	_, err = checkZip(ctx, scratch, p)
+	if err == nil {
+		opened, err = zip.NewReader(scratch, p.Size)
+	}
+	if err != nil {
+		scratch.Close()
+		return nil, nil, err
+	}
+	return opened, scratch, nil
 }

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -27,6 +28,15 @@ type publicModules struct {
 	archives  map[string][]byte            // by path
 	gone      atomic.Bool
 	requests  atomic.Int64
+	lock      sync.Mutex
+	paths     []string // of all requests
+}
+
+// log returns the paths of all requests so far.
+func (p *publicModules) log() []string {
+	p.lock.Lock()
+	defer p.lock.Unlock()
+	return slices.Clone(p.paths)
 }
 
 func (s *scene) publicModules() *publicModules {
@@ -53,6 +63,9 @@ func (s *scene) publicModules() *publicModules {
 	mux.Handle("/git/", http.StripPrefix("/git", p.git))
 	p.at = s.https(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p.requests.Add(1)
+		p.lock.Lock()
+		p.paths = append(p.paths, r.URL.Path)
+		p.lock.Unlock()
 		if p.gone.Load() {
 			panic(http.ErrAbortHandler)
 		}
@@ -334,6 +347,96 @@ func TestPublicModulesRefused(t *testing.T) {
 		clients.Must(t, ws.WriteConfig(callPublic("star", "star/aws", "1.0.0")))
 		if out := ws.MustFail(t, client, "get", "-no-color"); !strings.Contains(out, "*") {
 			t.Error(out)
+		}
+	})
+}
+
+// TestSyncOfPublicModules syncs public modules by module blocks. A second sync writes nothing,
+// and sends the origin no requests but those for lists and locations. Then tags move, vanish and get a twin: sync names what it found,
+// and clients get the stored versions as before.
+//
+//testrun:scene
+func TestSyncOfPublicModules(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	p := s.publicModules()
+	const vpc, arc = publicHost + "/platform/vpc/aws", publicHost + "/platform/arc/aws"
+	var commits []string
+	for _, v := range []string{"1.0.0", "1.1.0", "2.0.0"} {
+		commits = append(commits, p.git.Commit(t, "vpc", gitserver.Tree{"main.tf": "# " + v + "\n"}))
+		p.git.Git(t, "vpc", "tag", "v"+v, "main")
+		p.publish("vpc", v, "git::https://HOST/git/vpc?ref=v"+v)
+	}
+	out := filepath.Join(t.TempDir(), "archive")
+	p.git.Git(t, "vpc", "archive", "--format=tar.gz", "--output="+out, "main")
+	var err error
+	p.archives["/files/arc.tar.gz"], err = os.ReadFile(out)
+	clients.Must(t, err)
+	p.publish("arc", "1.0.0", "https://HOST/files/arc.tar.gz")
+	p.publish("arc", "1.1.0", "git::https://HOST/git/vpc?ref="+commits[0])
+	config := filepath.Join(t.TempDir(), "ocibridge.hcl")
+	configure := func(vpcBlock string) {
+		clients.Must(t, os.WriteFile(config, []byte("module \""+vpc+"\" {\n"+vpcBlock+"\n}\nmodule \""+arc+"\" {\n  versions = \">= 0\"\n}\n"), 0o600))
+	}
+	synced := func(args ...string) result {
+		t.Helper()
+		return s.run(append([]string{"sync", "--config", config, "--data", s.data}, args...)...)
+	}
+	expect := func(name string, r result, status int, says ...string) {
+		t.Helper()
+		for _, want := range says {
+			if r.status != status || !strings.Contains(r.stdout+r.stderr, want) {
+				t.Errorf("%s: there is no %q in %+v", name, want, r)
+			}
+		}
+	}
+	configure("  versions = \"~> 1.0\"")
+	expect("dry run", synced("--dry-run"), 0, vpc+"\n  + 1.1.0  size unknown\n  + 1.0.0", "Plan: 4 to push (size unknown)")
+	expect("first sync", synced(), 0, vpc+" 1.1.0: pushed", "Sync: 4 pushed")
+	listed := p.log()
+	expect("second sync", synced(), 0, "Sync: 4 in place")
+	for _, path := range p.log()[len(listed):] {
+		if strings.Contains(path, "git-upload-pack") && !strings.HasSuffix(path, "/info/refs") {
+			t.Errorf("the second sync sent %s", path)
+		}
+	}
+	if n := strings.Count(strings.Join(p.log()[len(listed):], "\n"), "/info/refs"); n != 1 {
+		t.Errorf("%d lists of references, not one for both versions of a repository", n)
+	}
+	before := s.mustRun("module", "list", "--data", s.data, "-o", "json")
+
+	configure("  versions = \"~> 1.1\"")
+	expect("prune, planned", synced("--prune", "--dry-run"), 0, "  - 1.0.0")
+	p.git.Git(t, "vpc", "tag", "-f", "v1.1.0", commits[2])
+	expect("moved tag", synced("--prune"), 1, vpc+" 1.1.0: ", commits[1], commits[2], "the stored version stays", "Sync: 2 in place, 1 failed, 1 not done")
+	expect("moved tag, planned", synced("--dry-run"), 1, commits[1], commits[2])
+	p.git.Git(t, "vpc", "tag", "-d", "v1.1.0")
+	expect("vanished tag", synced("--prune"), 1, vpc+" 1.1.0: ", "no such tag", "The stored version stays")
+	p.git.Git(t, "vpc", "tag", "v1.1.0", commits[1])
+	p.git.Git(t, "vpc", "tag", "1.1.0", commits[2])
+	expect("twin", synced("--prune"), 1, "two tags for one version name different commits", commits[1], commits[2])
+	p.git.Git(t, "vpc", "tag", "-d", "1.1.0")
+	p.archives["/files/arc.tar.gz"] = nil
+	expect("damaged archive", synced(), 1, arc+" 1.0.0: ")
+	p.archives["/files/arc.tar.gz"], err = os.ReadFile(out)
+	clients.Must(t, err)
+	versions := p.locations["platform/vpc/aws"]
+	p.locations["platform/vpc/aws"] = map[string]string{"2.0.0": versions["2.0.0"]}
+	expect("vanished version", synced(), 0, "Sync: 3 in place")
+	p.gone.Store(true)
+	expect("origin gone", synced("--prune"), 1, "Sync: 2 failed")
+	if after := s.mustRun("module", "list", "--data", s.data, "-o", "json"); after != before {
+		t.Errorf("stored %s, before %s", after, before)
+	}
+	p.gone.Store(false)
+	p.locations["platform/vpc/aws"] = versions
+	expect("prune", synced("--prune"), 0, vpc+" 1.0.0: pruned", "Sync: 1 pruned, 3 in place")
+	p.gone.Store(true)
+	gateway := s.serve("--data", s.data)
+	both(t, func(t *testing.T, client clients.Client) {
+		got := p.installed(t, client, p.block("https://"+authority(gateway)+"/hosts/"+publicHost+"/v1/modules/"), callPublic("vpc", "vpc/aws", "1.1.0")+callPublic("arc", "arc/aws", "1.0.0"))
+		if got["vpc/main.tf"] != "# 1.1.0\n" || got["arc/main.tf"] != "# 2.0.0\n" {
+			t.Errorf("%s: %q", client.Name, got)
 		}
 	})
 }

@@ -9,6 +9,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/base/document"
 	"github.com/ocibridge/ocibridge/internal/base/outgoing"
 	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/origin"
@@ -26,26 +27,32 @@ const (
 	ActionRepair Action = "repair" // the version is stored, and its evidence is missing or refused
 	ActionKeep   Action = "keep"   // the version is in place
 	ActionWait   Action = "wait"   // the cooldown of the version has not ended
-	ActionPrune  Action = "prune"  // no provider block requests the version
+	ActionPrune  Action = "prune"  // no block requests the version
 	// ActionReplace means that a push replaces stored packages or evidence. A sync never does.
 	ActionReplace Action = "replace"
 )
 
 // Step is the plan for one version.
 type Step struct {
-	Provider provider.Address `json:"provider"`
-	Version  provider.Version `json:"version"`
-	Action   Action           `json:"action"`
+	Subject subject.Address  `json:"-"` // in JSON, the key is the word for its kind
+	Version provider.Version `json:"version"`
+	Action  Action           `json:"action"`
 	// Platforms are the platforms to push, to add, to repair, to replace or to prune. For
-	// ActionKeep, they are the platforms in place.
+	// ActionKeep, they are the platforms in place. A module has none.
 	Platforms []provider.Platform `json:"platforms,omitempty"`
 	// Size is the total size of the packages for Platforms in bytes; -1: unknown.
 	Size int64 `json:"size"`
 	// Until is when the wait ends; zero unless Action is ActionWait.
 	Until time.Time `json:"until,omitzero"`
 	// FirstSync is set if the cooldown does not apply to the version, because this is the
-	// provider's first sync with a cooldown.
+	// first sync of the provider or module with a cooldown.
 	FirstSync bool `json:"first_sync,omitempty"`
+}
+
+// MarshalJSON implements [json.Marshaler].
+func (s Step) MarshalJSON() ([]byte, error) {
+	type others Step
+	return document.Join(subject.Member(s.Subject), others(s))
 }
 
 // PushPlan is the plan of a push.
@@ -148,7 +155,7 @@ func (w *push) read(ctx context.Context, pkg origin.Package) (artifact.Package, 
 
 // step returns the step of a push. after is the version that is stored after the push.
 func (w *push) step(after *artifact.Version, status Status) Step {
-	step := Step{Provider: w.release.Provider(), Version: w.release.Version(), Action: cmp.Or(actions[status], ActionReplace)}
+	step := Step{Subject: w.release.Provider(), Version: w.release.Version(), Action: cmp.Or(actions[status], ActionReplace)}
 	for _, p := range after.Packages {
 		if step.Action != ActionKeep && w.before != nil && repo.HasPackage(w.before.Packages, p) {
 			continue

@@ -265,7 +265,7 @@ func (w *push) ownPackages(sent []artifact.Package) []artifact.Package {
 // content. If a policy of the registry forbids reading the version that this push tagged, current returns that
 // version.
 func (w *push) current(ctx context.Context) (*artifact.Version, error) {
-	v, err := repo.ReadVersion(ctx, w.Dest.Store, w.Dest.Repository, w.release.Provider(), w.release.Version())
+	v, err := repo.ReadVersion(ctx, w.Dest.Store, w.Dest.Repository, w.release.Provider(), w.release.Version(), repo.TagOf(w.release.Version()))
 	switch {
 	case errors.Is(err, errdef.ErrNotFound), w.o.Force && repo.IsReplaceable(err):
 		return nil, nil

@@ -396,8 +396,8 @@ func (c zipContent) open(context.Context) (io.ReadCloser, error) { return c(), n
 func (c zipContent) failure() error                              { return nil }
 
 const (
-	helpMoved           = "the stored version stays, and clients get it as before. Ask the publisher of the module why the version changed; --force replaces the stored version, and users of the version then get other content"
-	helpForce           = "--force replaces the stored version, and users of the version then get other content"
+	helpMoved           = "the stored version stays, and clients get it as before. Ask the publisher of the module why the version changed; ocibridge module push --force replaces the stored version, and users of the version then get other content"
+	helpForce           = "ocibridge module push --force replaces the stored version, and users of the version then get other content"
 	helpOtherContent    = "let the template give the module a repository of its own, or delete that tag with the registry's own tools if the repository is right"
 	helpImmutableModule = "the registry does not move tags, and the tag names the same version as before. Push the changed module as a version of its own"
 )

@@ -7,7 +7,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/ocibridge/ocibridge/internal/app/transfer"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
+	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
@@ -101,9 +104,10 @@ func orEmpty[T any](list []T) []T {
 
 // configured returns the addresses of the provider blocks in the configuration file.
 func (s settings) configured() []provider.Address {
-	var out []provider.Address
-	for _, p := range s.file.Providers {
-		out = append(out, p.Address)
-	}
-	return out
+	return subject.Of[provider.Address](transfer.AllBlocks(s.file).Addresses())
+}
+
+// configuredModules returns the addresses of the module blocks in the configuration file.
+func (s settings) configuredModules() []module.Address {
+	return subject.Of[module.Address](transfer.AllBlocks(s.file).Addresses())
 }

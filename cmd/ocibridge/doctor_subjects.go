@@ -60,7 +60,7 @@ func (f *doctorFlags) examineRegistry(ctx context.Context, s settings, back *reg
 // examineRepositories examines repositories of all kinds. If only is set, it examines only the repositories in this
 // registry.
 func (f *doctorFlags) examineRepositories(ctx context.Context, s settings, back *registry.Repositories, only ociaddr.Registry) (reports []*doctor.Report) {
-	configured := map[subject.Kind][]subject.Address{subject.Provider: subject.List(s.configured())}
+	configured := subject.ByKind(transfer.AllBlocks(s.file).Addresses(), func(a subject.Address) subject.Address { return a })
 	kinds := subject.Kinds
 	if back.Embedded != nil {
 		kinds = storedKinds(ctx, back, configured)
@@ -173,7 +173,7 @@ func repositoriesToExamine(set templates.Set, configured []subject.Address, only
 // examineOrigins examines the origins of the provider blocks for which the function "of" returns true. The first
 // examinations cover every origin.
 func (f *doctorFlags) examineOrigins(ctx context.Context, s settings, of func(config.Provider) bool) []*doctor.Report {
-	wants := transfer.OpenWants(s.file, s.file.Providers, s.origins().Registry())
+	wants := transfer.OpenWants(s.file, transfer.Blocks{Providers: s.file.Providers}, s.origins().Registry())
 	defer wants.Close()
 	named := map[string]bool{}
 	var firsts, others []doctor.Origin

@@ -10,6 +10,7 @@ import (
 	"os/user"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -18,6 +19,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/auth/login"
 	"github.com/ocibridge/ocibridge/internal/app/config"
+	"github.com/ocibridge/ocibridge/internal/app/transfer"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 	"github.com/ocibridge/ocibridge/internal/base/subject"
 )
@@ -208,10 +210,17 @@ func (t *givenText) Set(text string) error {
 
 // complete makes shell completion offer the providers in the configuration file.
 func (f *registryFlags) complete(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	return f.completeKinds(cmd, subject.Provider)
+}
+
+// completeKinds makes shell completion offer the addresses of the given kinds in the configuration file.
+func (f *registryFlags) completeKinds(cmd *cobra.Command, kinds ...subject.Kind) ([]cobra.Completion, cobra.ShellCompDirective) {
 	var out []cobra.Completion
 	if c, err := f.read(cmd.Context()); err == nil { // a completion cannot show errors
-		for _, p := range c.Providers {
-			out = append(out, p.Address.String())
+		for _, a := range transfer.AllBlocks(c).Addresses() {
+			if slices.Contains(kinds, a.Kind()) {
+				out = append(out, a.String())
+			}
 		}
 	}
 	return out, cobra.ShellCompDirectiveNoFileComp

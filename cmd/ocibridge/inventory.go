@@ -57,7 +57,7 @@ var (
 		}, 1,
 	}
 	readsModules = &reads[module.Address]{
-		query.Modules, inventory.Modules, func(settings) []module.Address { return nil }, nextModule,
+		query.Modules, inventory.Modules, settings.configuredModules, nextModule,
 		[]string{"SIZE", "H1", "COMMIT"}, func(v *inventory.VersionReport) []string {
 			return []string{size(v.Size), cmp.Or(v.H1.String(), "-"), cmp.Or(hint.OneLine(v.Revision), "-")}
 		}, 2,

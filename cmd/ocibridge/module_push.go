@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/opentofu/svchost"
@@ -16,6 +17,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/base/document"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 	"github.com/ocibridge/ocibridge/internal/base/subject"
+	"github.com/ocibridge/ocibridge/internal/origins/closure"
 	"github.com/ocibridge/ocibridge/internal/origins/moduleorigin"
 	"github.com/ocibridge/ocibridge/internal/origins/modulezip"
 	"github.com/ocibridge/ocibridge/internal/registries/query"
@@ -32,6 +34,10 @@ const modulePushExamples = `  # a public module, into the embedded registry
     'registry.opentofu.org/terraform-aws-modules/vpc/aws@~> 5.0' \
     'registry.opentofu.org/terraform-aws-modules/iam/aws@>= 5.40, < 6.0' \
     --template 'ghcr.io/acme/modules/${hostname}/${namespace}/${name}/${system}'
+
+  # a module, and all modules that it calls
+  ocibridge module push --closure \
+    registry.opentofu.org/terraform-aws-modules/eks/aws@20.24.0
 
   # a module of your own, into the embedded registry
   ocibridge module push . --as registry.acme.example/platform/vpc/aws@1.4.0
@@ -54,6 +60,7 @@ type modulePushFlags struct {
 	force    bool
 	strict   bool
 	all      bool
+	closure  bool
 	lfs      bool
 }
 
@@ -80,6 +87,26 @@ func (r modulePushed) MarshalJSON() ([]byte, error) {
 	}{r.Entries, r.Files})
 }
 
+// modulePushRun is the outcome of module push.
+type modulePushRun struct {
+	results []modulePushed
+	missing []missingSource
+}
+
+// missingSource is a source that a closure cannot have, in JSON.
+type missingSource struct {
+	Module  string `json:"module,omitempty"` // "" for a configuration on this machine
+	Version string `json:"version,omitempty"`
+	File    string `json:"file"`
+	Line    int    `json:"line"`
+	Source  string `json:"source,omitempty"`
+	Reason  string `json:"reason"`
+}
+
+func newMissingSource(m closure.Missing) missingSource {
+	return missingSource{m.At.Module.String(), m.At.Version.String(), m.At.File, m.At.Line, m.Source, m.Reason}
+}
+
 func newModulePushCommand() *cobra.Command {
 	f := &modulePushFlags{}
 	cmd := &cobra.Command{
@@ -97,6 +124,12 @@ names both: the stored version stays. --force replaces the version. A pointer of
 is an error, because some clients would get the file instead; --allow-lfs-pointers
 stores pointers as they are. On Windows, which does not keep the executable bit of
 files, a public module cannot be fetched: use Linux, macOS or WSL.
+
+With --closure, module push follows the module blocks in the .tf, .tofu and .tf.json
+files, and also stores, for each version constraint in them, the newest version that it
+allows, with the modules that this version calls. A warning names each source that no
+registry serves, such as a Git repository, with file and line: clients fetch it from there
+themselves. --strict makes this an error.
 
 With --as, module push packs a folder as a zip, and stores it as one version. The zip
 depends only on the names and contents of the files. It omits .git, .terraform
@@ -118,7 +151,7 @@ A warning names files that can contain secrets, such as states, plans and keys.
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return perform(&f.commonFlags, cmd, func(s settings) (*modulePushPlan, error) {
 				return f.plan(s, args)
-			}, func(ctx context.Context, s settings, p *modulePushPlan) ([]modulePushed, error) {
+			}, func(ctx context.Context, s settings, p *modulePushPlan) (modulePushRun, error) {
 				return f.push(ctx, s, p, cmd.OutOrStdout(), cmd.ErrOrStderr())
 			}, f.document)
 		},
@@ -132,9 +165,10 @@ A warning names files that can contain secrets, such as states, plans and keys.
 	flags := cmd.Flags()
 	flags.StringVar(&f.as, "as", "", "store the folder DIR as `MODULE@VERSION`")
 	flags.BoolVar(&f.all, "all", false, "push every version that matches the constraint, not only the newest")
+	flags.BoolVar(&f.closure, "closure", false, "also push the modules that the modules call")
 	flags.BoolVar(&f.lfs, "allow-lfs-pointers", false, "store pointers of Git LFS as they are, as clients without git-lfs get them")
 	flags.StringVar(&f.revision, "revision", "", "the source `commit`, which is recorded with the module")
-	flags.BoolVar(&f.strict, "strict", false, "fail, and store nothing, if there is a warning about the files of the folder")
+	flags.BoolVar(&f.strict, "strict", false, "fail, and store nothing, if there is a warning about the files of the folder, or if --closure cannot follow a source")
 	flags.BoolVar(&f.force, "force", false, "replace the stored version if it differs, and send deleted parts again")
 	return cmd
 }
@@ -183,10 +217,15 @@ func (f *modulePushFlags) checkArguments(args []string) error {
 		return hint.New(fmt.Sprintf("unexpected argument %q", args[1]), "push one folder at a time")
 	case f.as == "" && folder(args[0]):
 		return hint.New("--as does not say which module this is", "add --as HOSTNAME/NAMESPACE/NAME/SYSTEM@VERSION")
-	case f.as != "" && (f.all || f.lfs):
-		return hint.New("--all and --allow-lfs-pointers go with MODULE@VERSION", "leave them out: a folder is one version, and is packed as it is")
-	case f.as == "" && (f.revision != "" || f.strict):
-		return hint.New("--revision and --strict go with a folder", "leave them out: the commit of a public module is recorded anyway")
+	case f.as != "" && (f.all || f.lfs || f.closure):
+		return hint.New("--all, --allow-lfs-pointers and --closure go with MODULE@VERSION", "leave them out: a folder is one version, and is packed as it is")
+	case f.as == "" && f.revision != "":
+		return hint.New("--revision goes with a folder", "leave it out: the commit of a public module is recorded anyway")
+	case f.force && f.closure:
+		return hint.New("--force and --closure exclude each other: --force would replace every called module whose origin has changed",
+			"replace one version by module push --force, and then push its closure")
+	case f.as == "" && f.strict && !f.closure:
+		return hint.New("--strict goes with a folder or with --closure", "leave it out, or add --closure")
 	}
 	return nil
 }
@@ -208,7 +247,7 @@ func checkOwnPort(publicURL string, a module.Address) error {
 }
 
 // push stores the folder, or the public modules.
-func (f *modulePushFlags) push(ctx context.Context, s settings, p *modulePushPlan, stdout, stderr io.Writer) ([]modulePushed, error) {
+func (f *modulePushFlags) push(ctx context.Context, s settings, p *modulePushPlan, stdout, stderr io.Writer) (modulePushRun, error) {
 	if f.as != "" {
 		return f.pushFolder(ctx, s, p, stdout, stderr)
 	}
@@ -216,33 +255,43 @@ func (f *modulePushFlags) push(ctx context.Context, s settings, p *modulePushPla
 }
 
 // pushPublic fetches public modules and stores them.
-func (f *modulePushFlags) pushPublic(ctx context.Context, s settings, p *modulePushPlan, stdout, stderr io.Writer) ([]modulePushed, error) {
+func (f *modulePushFlags) pushPublic(ctx context.Context, s settings, p *modulePushPlan, stdout, stderr io.Writer) (modulePushRun, error) {
 	var named []module.Address
 	for _, q := range p.requests {
 		named = append(named, q.Address)
 	}
+	if f.closure {
+		named = nil // --template is also for the modules that these call
+	}
 	repos, err := f.open(s, subject.List(named), f.log.open(stderr))
 	if err != nil {
-		return nil, err
+		return modulePushRun{}, err
 	}
 	defer repos.Close()
-	progress := &moduleProgress{f.progress(stdout, stderr), s, f.dryRun}
+	progress := &moduleProgress{progress: f.progress(stdout, stderr), settings: s, planned: f.dryRun}
 	defer progress.Close()
 	modules := transfer.Modules{
 		Origin:   &moduleorigin.Origin{Registry: s.origins().Registry(), AllowLFSPointers: f.lfs},
-		Requests: p.requests, All: f.all, DryRun: f.dryRun,
+		Requests: p.requests, All: f.all, DryRun: f.dryRun, Closure: f.closure, Strict: f.strict,
 	}
 	results, err := modules.Push(ctx, repos, pusher.Options{Jobs: int(f.jobs), Force: f.force}, progress)
-	var out []modulePushed
-	changes := false
-	for _, r := range results {
-		out = append(out, modulePushed{Result: r.Result, Entries: r.Entries})
-		changes = changes || r.Status != pusher.Unchanged
-	}
+	out := modulePushRun{pushedModules(results), progress.missing}
 	if err != nil {
 		return out, err
 	}
-	return out, f.pending(changes)
+	return out, f.pending(changesModules(out.results))
+}
+
+func pushedModules(results []*transfer.PushedModule) (out []modulePushed) {
+	for _, r := range results {
+		out = append(out, modulePushed{Result: r.Result, Entries: r.Entries})
+	}
+	return out
+}
+
+// changesModules reports whether a push has stored, or would store, anything.
+func changesModules(pushed []modulePushed) bool {
+	return slices.ContainsFunc(pushed, func(r modulePushed) bool { return r.Status != pusher.Unchanged })
 }
 
 // moduleProgress shows a push of public modules.
@@ -250,6 +299,13 @@ type moduleProgress struct {
 	*progress
 	settings settings
 	planned  bool
+	missing  []missingSource
+}
+
+// Missing implements [transfer.ModuleProgress].
+func (p *moduleProgress) Missing(m closure.Missing) {
+	p.missing = append(p.missing, newMissingSource(m))
+	p.Warn("not stored: " + m.String())
 }
 
 // Done implements [transfer.ModuleProgress].
@@ -261,19 +317,19 @@ func (p *moduleProgress) Done(r *transfer.PushedModule) {
 }
 
 // pushFolder packs the folder and stores it.
-func (f *modulePushFlags) pushFolder(ctx context.Context, s settings, p *modulePushPlan, stdout, stderr io.Writer) ([]modulePushed, error) {
+func (f *modulePushFlags) pushFolder(ctx context.Context, s settings, p *modulePushPlan, stdout, stderr io.Writer) (modulePushRun, error) {
 	repos, err := f.open(s, []subject.Address{p.module}, f.log.open(stderr))
 	if err != nil {
-		return nil, err
+		return modulePushRun{}, err
 	}
 	defer repos.Close()
 	dest, err := transfer.Destination(repos)(ctx, p.module)
 	if err != nil {
-		return nil, err
+		return modulePushRun{}, err
 	}
 	z, err := modulezip.Pack(ctx, p.dir)
 	if err != nil {
-		return nil, err
+		return modulePushRun{}, err
 	}
 	defer z.Close()
 	progress := f.progress(stdout, stderr)
@@ -282,7 +338,7 @@ func (f *modulePushFlags) pushFolder(ctx context.Context, s settings, p *moduleP
 		progress.Warn(fmt.Sprintf("%s %s: %s", p.module, p.version, text))
 	}
 	if f.strict && len(z.Warnings) > 0 {
-		return nil, hint.New(fmt.Sprintf("%s %s is not stored: %s, and --strict is set", p.module, p.version, count(len(z.Warnings), "warning")),
+		return modulePushRun{}, hint.New(fmt.Sprintf("%s %s is not stored: %s, and --strict is set", p.module, p.version, count(len(z.Warnings), "warning")),
 			"mend what the warnings say, or leave out --strict")
 	}
 	if other, ok := transfer.OtherSpelling(ctx, repos, p.module); ok {
@@ -297,22 +353,23 @@ func (f *modulePushFlags) pushFolder(ctx context.Context, s settings, p *moduleP
 		Owner: p.module, Version: p.version, Packages: []artifact.Package{{Digest: z.Digest, Size: z.Size, H1: z.H1}}, Revision: f.revision,
 	}, z.Open)
 	if err != nil {
-		return nil, transfer.Explain(repos, err)
+		return modulePushRun{}, transfer.Explain(repos, err)
 	}
 	out := modulePushed{Result: r, Entries: len(z.Files)}
 	if f.dryRun {
 		out.Files = z.Files
 	}
 	progress.module(out, f.dryRun)
-	return []modulePushed{out}, f.pending(r.Status != pusher.Unchanged)
+	return modulePushRun{results: []modulePushed{out}}, f.pending(r.Status != pusher.Unchanged)
 }
 
 // document returns the JSON output.
-func (f *modulePushFlags) document(results []modulePushed) any {
+func (f *modulePushFlags) document(run modulePushRun) any {
 	return struct {
-		DryRun  bool           `json:"dry_run,omitempty"`
-		Results []modulePushed `json:"results"`
-	}{f.dryRun, orEmpty(results)}
+		DryRun  bool            `json:"dry_run,omitempty"`
+		Results []modulePushed  `json:"results"`
+		Missing []missingSource `json:"missing,omitempty"`
+	}{f.dryRun, orEmpty(run.results), run.missing}
 }
 
 // module shows the result of module push.

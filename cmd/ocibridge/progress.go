@@ -254,21 +254,21 @@ func joined[T fmt.Stringer](things []T, separator string) string {
 	return strings.Join(names, separator)
 }
 
-// planning shows how many of the providers are planned. The caller must call planned for each planned version, and with
-// the zero version when a provider is complete. The function done ends the display. planned is nil if there are no
+// planning shows how many of the providers and modules are planned. The caller must call planned for each planned version, and with
+// the zero version when a provider or a module is complete. The function done ends the display. planned is nil if there are no
 // bars.
-func (p *progress) planning(providers int) (planned func(provider.Address, provider.Version), done func()) {
+func (p *progress) planning(blocks int) (planned func(subject.Address, provider.Version), done func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.showsBars() {
 		return nil, func() {}
 	}
 	var versions atomic.Int64
-	bar := p.bars.AddBar(int64(providers), mpb.BarRemoveOnComplete(), mpb.PrependDecorators(decor.Name("planning", decor.WCSyncWidthR)),
-		mpb.AppendDecorators(decor.CountersNoUnit(" %d of %d providers, "), decor.Any(func(decor.Statistics) string {
+	bar := p.bars.AddBar(int64(blocks), mpb.BarRemoveOnComplete(), mpb.PrependDecorators(decor.Name("planning", decor.WCSyncWidthR)),
+		mpb.AppendDecorators(decor.CountersNoUnit(" %d of %d blocks, "), decor.Any(func(decor.Statistics) string {
 			return count(int(versions.Load()), "version")
 		})))
-	return func(_ provider.Address, v provider.Version) {
+	return func(_ subject.Address, v provider.Version) {
 		if v.IsZero() {
 			bar.Increment()
 		} else {

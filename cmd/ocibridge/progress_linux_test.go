@@ -24,9 +24,10 @@ import (
 // be read from the returned reader.
 func openTerminal(t *testing.T, width uint16) (tty *os.File, screen *bufio.Reader) {
 	t.Helper()
-	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK, 0) // O_NONBLOCK allows a deadline
 	must(t, err)
 	t.Cleanup(func() { master.Close() })
+	must(t, master.SetReadDeadline(time.Now().Add(time.Minute)))
 	must(t, unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0))
 	n, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
 	must(t, err)
@@ -121,7 +122,7 @@ func TestProgressOnTerminal(t *testing.T) {
 			planned(a, v)
 		}
 		planned(a, provider.Version{})
-		waitFor(t, screen, "1 of 3 providers, 7 versions")
+		waitFor(t, screen, "1 of 3 blocks, 7 versions")
 		done()
 		platform := provider.Platform{OS: "linux", Arch: "amd64"}
 		p.Event(pusher.Event{Subject: a, Version: v, Platform: platform, Stage: pusher.StageFetch, Bytes: 5 << 20, Total: 10 << 20})

@@ -10,10 +10,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ocibridge/ocibridge/internal/app/transfer"
+	"github.com/ocibridge/ocibridge/internal/base/document"
 	"github.com/ocibridge/ocibridge/internal/base/files"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 	"github.com/ocibridge/ocibridge/internal/base/subject"
+	"github.com/ocibridge/ocibridge/internal/origins/moduleorigin"
 	"github.com/ocibridge/ocibridge/internal/registries/query"
+	"github.com/ocibridge/ocibridge/internal/registries/registry"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
 	"github.com/ocibridge/ocibridge/pusher/reconcile"
@@ -37,6 +40,9 @@ const pushExamples = `  # into the embedded registry, which ocibridge serve serv
   # the versions that a configuration has locked, checked against its lock file
   ocibridge push --lock-file infra/.terraform.lock.hcl --platform linux_amd64
 
+  # the providers and modules that init needs in a folder
+  ocibridge push --needed-by infra --platform linux_amd64
+
   # what "tofu providers mirror" wrote on a machine with a network
   ocibridge push --mirror-dir ./mirror --allow-unsigned
 
@@ -50,6 +56,7 @@ type pushFlags struct {
 	platforms     []string
 	all           bool
 	lockFiles     []string
+	neededBy      string
 	mirrorDir     string
 	releaseDir    string
 	as            string
@@ -62,7 +69,7 @@ type pushFlags struct {
 func newPushCommand() *cobra.Command {
 	f := &pushFlags{}
 	cmd := &cobra.Command{
-		Use:   "push PROVIDER@VERSION... | --lock-file FILE... | --mirror-dir DIR | --release-dir DIR --as PROVIDER@VERSION",
+		Use:   "push PROVIDER@VERSION... | --lock-file FILE... | --needed-by DIR | --mirror-dir DIR | --release-dir DIR --as PROVIDER@VERSION",
 		Short: "Verify providers and store them in an OCI registry",
 		Long: `push takes providers from their origin registry, a mirror folder or a release
 folder, verifies checksums and OpenPGP signatures, and stores the packages byte
@@ -75,6 +82,14 @@ push takes the newest version that matches the constraint, or every one with --a
 With --lock-file, push takes exactly the versions that the dependency lock files
 name. Each package must match one of the file's hashes, as when clients install it:
 push refuses other packages, because the file's users have not reviewed them.
+
+With --needed-by, push takes what tofu init or terraform init in a folder needs. These
+are the providers in its lock file, as with --lock-file, the newest versions that the
+constraints allow of other providers, and the modules from registries, with all modules
+that these call. Without a lock file, a source without a hostname is taken from both
+registry.terraform.io and registry.opentofu.org. A warning names, with file and line,
+each source that no registry serves, such as a Git repository, and all that does not
+exist. push knows nothing of providers that only a state needs.
 
 --dry-run prints the plan, without the versions in place:
 
@@ -100,6 +115,7 @@ folders, and where a lock file knows them by their content alone.`,
 	flags.StringArrayVar(&f.platforms, "platform", nil, "`platform` to push, such as linux_amd64 (repeatable; default: all)")
 	flags.BoolVar(&f.all, "all", false, "push every version that matches the constraint, not only the newest")
 	flags.StringArrayVar(&f.lockFiles, "lock-file", nil, "push the versions that a dependency lock `file` names, if their packages match its hashes (repeatable)")
+	flags.StringVar(&f.neededBy, "needed-by", "", "push the providers and modules that init needs in the `folder` of a configuration")
 	flags.StringVar(&f.mirrorDir, "mirror-dir", "", "push everything in a `folder` that tofu or terraform providers mirror wrote")
 	flags.StringVar(&f.releaseDir, "release-dir", "", "push a release `folder` as GoReleaser writes it")
 	flags.StringVar(&f.as, "as", "", "the `PROVIDER@VERSION` in --release-dir")
@@ -108,6 +124,7 @@ folders, and where a lock file knows them by their content alone.`,
 	flags.BoolVar(&f.force, "force", false, "replace stored packages and tags that differ, and send deleted packages again")
 	flags.BoolVar(&f.refresh, "refresh-evidence", false, "replace the evidence (checksums and signature) of stored versions, but never by weaker evidence")
 	cmd.MarkFlagFilename("lock-file", "hcl")
+	cmd.MarkFlagDirname("needed-by")
 	cmd.MarkFlagDirname("mirror-dir")
 	cmd.MarkFlagDirname("release-dir")
 	cmd.MarkFlagFilename("public-key", "asc", "gpg", "pem", "txt")
@@ -163,7 +180,7 @@ func (f *pushFlags) plan(args []string, rules trust.Rules) (*pushPlan, error) {
 // flags fit this source.
 func (f *pushFlags) checkSources(args []string) error {
 	sources := 0
-	for _, given := range []bool{len(args) > 0, len(f.lockFiles) > 0, f.mirrorDir != "", f.releaseDir != ""} {
+	for _, given := range []bool{len(args) > 0, len(f.lockFiles) > 0, f.neededBy != "", f.mirrorDir != "", f.releaseDir != ""} {
 		if given {
 			sources++
 		}
@@ -176,7 +193,10 @@ func (f *pushFlags) checkSources(args []string) error {
 	case sources == 0:
 		return hint.New("nothing to push", "name a provider, such as registry.opentofu.org/hashicorp/null@3.2.4; ocibridge push --help shows more")
 	case sources > 1:
-		return hint.New("PROVIDER@VERSION, --lock-file, --mirror-dir and --release-dir exclude each other", "run push once for each")
+		return hint.New("PROVIDER@VERSION, --lock-file, --needed-by, --mirror-dir and --release-dir exclude each other", "run push once for each")
+	case f.neededBy != "" && f.force:
+		return hint.New("--force and --needed-by exclude each other: --force would replace every version whose origin has changed",
+			"replace one version by push --force or module push --force, and then run push --needed-by")
 	case f.releaseDir != "" && f.as == "":
 		return hint.New("--release-dir does not say whose release it is", "add --as HOSTNAME/NAMESPACE/TYPE@VERSION")
 	case f.releaseDir == "" && (f.as != "" || f.publicKey != ""):
@@ -191,11 +211,17 @@ func (f *pushFlags) checkSources(args []string) error {
 type pushRun struct {
 	results []*pusher.Result
 	plan    reconcile.Plan
+	// modules and missing are those of --needed-by.
+	modules []modulePushed
+	missing []missingSource
 }
 
 // push opens the source and the registry, and pushes the requested versions from the source to
 // the registry. In a dry run, it shows what it would push.
 func (f *pushFlags) push(ctx context.Context, s settings, p *pushPlan, stdout, stderr io.Writer) (run pushRun, err error) {
+	if f.neededBy != "" {
+		return f.pushNeeded(ctx, s, p, stdout, stderr)
+	}
 	src, err := f.source(ctx, s, p, stderr)
 	if err != nil {
 		return run, err
@@ -214,8 +240,17 @@ func (f *pushFlags) push(ctx context.Context, s settings, p *pushPlan, stdout, s
 	}
 	progress := f.progress(stdout, stderr)
 	defer progress.Close()
+	run, err = f.pushProviders(ctx, s, p, src, back, progress)
+	if err != nil || !f.dryRun {
+		return run, err
+	}
+	return run, f.pending(changes(&run.plan) > 0)
+}
+
+// pushProviders pushes the releases of a source. In a dry run, it shows what it would push.
+func (f *pushFlags) pushProviders(ctx context.Context, s settings, p *pushPlan, src *transfer.Source, back *registry.Repositories, progress *progress) (run pushRun, err error) {
 	warned := map[provider.Address]bool{}
-	for _, a := range providers {
+	for _, a := range src.Providers {
 		if text := a.ClientWarning(); text != "" && !warned[a] {
 			warned[a] = true
 			progress.Warn(fmt.Sprintf("%s: %s", a, text))
@@ -230,13 +265,13 @@ func (f *pushFlags) push(ctx context.Context, s settings, p *pushPlan, stdout, s
 	if f.dryRun {
 		run.plan, err = transfer.PlanPush(ctx, src, back, options, progress)
 		for _, step := range run.plan.Steps {
-			warnDenied(step.Provider, step.Version)
+			warnDenied(step.Subject, step.Version)
 		}
 		if err != nil {
 			return run, err
 		}
 		progress.dryRun(&run.plan)
-		return run, f.pending(changes(&run.plan) > 0)
+		return run, nil
 	}
 	run.results, err = transfer.Push(ctx, src, back, options, progress)
 	for _, r := range run.results {
@@ -245,17 +280,54 @@ func (f *pushFlags) push(ctx context.Context, s settings, p *pushPlan, stdout, s
 	return run, err
 }
 
+// pushNeeded pushes what a configuration needs.
+func (f *pushFlags) pushNeeded(ctx context.Context, s settings, p *pushPlan, stdout, stderr io.Writer) (run pushRun, err error) {
+	back, err := f.open(s, nil, f.log.open(stderr))
+	if err != nil {
+		return run, err
+	}
+	defer back.Close()
+	progress := &moduleProgress{progress: f.progress(stdout, stderr), settings: s, planned: f.dryRun}
+	defer progress.Close()
+	options := pusher.Options{Policy: p.policy, Jobs: int(f.jobs), Force: f.force, RefreshEvidence: f.refresh}
+	needed, err := transfer.NeededBy(ctx, f.neededBy, &moduleorigin.Origin{Registry: s.origins().Registry()}, back, options, f.dryRun, progress)
+	if err != nil {
+		return run, err
+	}
+	defer needed.Close()
+	for _, text := range needed.Warnings {
+		progress.Warn(text)
+	}
+	origins := &transfer.Origins{Registry: s.origins().Registry(), Requests: needed.Requests, Platforms: p.platforms}
+	src := origins.Source()
+	defer src.Close()
+	if run, err = f.pushProviders(ctx, s, p, src, back, progress.progress); err == nil {
+		var modules []*transfer.PushedModule
+		modules, err = needed.PushModules(ctx, progress)
+		run.modules = pushedModules(modules)
+	}
+	run.missing = progress.missing
+	if err != nil || !f.dryRun {
+		return run, err
+	}
+	return run, f.pending(changes(&run.plan) > 0 || changesModules(run.modules))
+}
+
 // document returns the JSON output. It contains the plan or the results.
 func (f *pushFlags) document(run pushRun) any {
+	modules := struct {
+		Modules []modulePushed  `json:"modules,omitempty"`
+		Missing []missingSource `json:"missing,omitempty"`
+	}{run.modules, run.missing}
 	if !f.dryRun {
-		return resultsDocument(run.results)
+		return document.Object{resultsDocument(run.results), modules}
 	}
-	return struct {
+	return document.Object{struct {
 		DryRun   bool             `json:"dry_run"`
 		Plan     []reconcile.Step `json:"plan"`
 		Results  []*pusher.Result `json:"results"`
 		Warnings []string         `json:"warnings,omitempty"`
-	}{f.dryRun, orEmpty(run.plan.Steps), []*pusher.Result{}, run.plan.Warnings}
+	}{f.dryRun, orEmpty(run.plan.Steps), []*pusher.Result{}, run.plan.Warnings}, modules}
 }
 
 // source opens the source that the flags name.

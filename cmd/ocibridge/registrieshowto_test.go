@@ -3,6 +3,7 @@ package main
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"encoding/json"
 	"fmt"
@@ -31,6 +32,7 @@ type moduleRegistry struct {
 	repeats  bool       // whether the list has an entry for each version, as Citizen's
 	location func(r *http.Request, module, version string) string
 	off      string // a file: if it exists, the registry is no more
+	text     string // of main.tf in archives; "" for moduleText
 }
 
 func (m moduleRegistry) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -45,7 +47,7 @@ func (m moduleRegistry) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.URL.Path == "/.well-known/terraform.json":
 		json.NewEncoder(w).Encode(map[string]string{"modules.v1": m.path})
 	case last == "module.tar.gz":
-		w.Write(packedModule())
+		w.Write(packedModule(cmp.Or(m.text, moduleText)))
 	case m.token != "" && r.Header.Get("Authorization") != "Bearer "+m.token:
 		http.Error(w, "no token", http.StatusUnauthorized)
 	case r.URL.Path == "/api/v2/organizations/acme/registry-providers" && r.URL.Query().Get("filter[registry_name]") == "private":
@@ -100,13 +102,13 @@ func (m moduleRegistry) versions(w http.ResponseWriter, name string) {
 
 const moduleText = "resource \"terraform_data\" \"id\" {\n  input = \"vpc\"\n}\n"
 
-// packedModule returns a module as HCP Terraform and Citizen pack it.
-func packedModule() []byte {
+// packedModule returns a module as HCP Terraform and Citizen pack it. text is the content of main.tf.
+func packedModule(text string) []byte {
 	var out bytes.Buffer
 	packed := gzip.NewWriter(&out)
 	files := tar.NewWriter(packed)
-	files.WriteHeader(&tar.Header{Name: "main.tf", Mode: 0o644, Size: int64(len(moduleText))})
-	io.WriteString(files, moduleText)
+	files.WriteHeader(&tar.Header{Name: "main.tf", Mode: 0o644, Size: int64(len(text))})
+	io.WriteString(files, text)
 	files.Close()
 	packed.Close()
 	return out.Bytes()

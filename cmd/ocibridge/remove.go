@@ -212,16 +212,21 @@ func explainAll(back *registry.Repositories, failures []reconcile.Failure) {
 // storedAgain returns warnings about settings that would store removed versions again.
 func (s settings) storedAgain(removals []*reconcile.Removal) (out []string) {
 	for _, r := range removals {
+		for _, m := range s.file.Modules {
+			if m.Address == r.Subject && (m.Versions.IsZero() || m.Versions.Has(r.Version)) {
+				out = append(out, storedBySync(m.Source, r))
+			}
+		}
 		a, ok := r.Subject.(provider.Address)
 		if !ok {
-			continue // no block selects modules, and no gateway stores removed modules again
+			continue // no gateway stores removed modules again
 		}
 		_, denied := s.file.Gateway.Denies(a, r.Version)
 		for _, p := range s.file.Providers {
 			switch {
 			case p.Address != a || !p.Versions.IsZero() && !p.Versions.Has(r.Version):
 			case len(r.Left) == 0:
-				out = append(out, fmt.Sprintf("the provider block at %s selects %s: the next sync may store it again, unless versions excludes it (!= %[2]s)", p.Source, r.Version))
+				out = append(out, storedBySync(p.Source, r))
 			default: // a constraint in versions would exclude the other platforms, too
 				if again := selected(p.Platforms, r.Platforms); len(again) > 0 {
 					out = append(out, fmt.Sprintf("the provider block at %s selects %s of %s: the next sync may store it again, unless platforms leaves it out", p.Source, joined(again, ", "), r.Version))
@@ -234,6 +239,11 @@ func (s settings) storedAgain(removals []*reconcile.Removal) (out []string) {
 		}
 	}
 	return out
+}
+
+// storedBySync returns the warning about a block that selects a removed version.
+func storedBySync(block string, r *reconcile.Removal) string {
+	return fmt.Sprintf("the %s block at %s selects %s: the next sync may store it again, unless versions excludes it (!= %[3]s)", r.Subject.Kind(), block, r.Version)
 }
 
 // selected returns those of the given platforms that a provider block selects. The parameter block is the block's list

@@ -72,6 +72,7 @@ func TestScripts(t *testing.T) {
 			"release":  writeRelease,
 			"mirror":   writeMirror,
 			"origin":   startOrigin,
+			"modules":  startModules,
 			"registry": startRegistry,
 			"refuse":   refuse,
 			"writes":   countWrites,
@@ -297,6 +298,50 @@ func startOrigin(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(os.WriteFile(file, []byte(fmt.Sprintf("host %q {\n  services = {\n    \"providers.v1\" = %q\n  }\n}\n", widgetHost, server.URL+testorigin.ServicePath)), 0o600))
 	ts.Setenv("TF_CLI_CONFIG_FILE", file)
 	ts.Setenv("SSL_CERT_FILE", caFile)
+}
+
+// startModules starts a module registry with archives of modules.acme.example/platform/vpc/aws, and adds a host block that
+// points to it to the CLI configuration of the command origin:
+//
+//	modules TEXT VERSION...
+//
+// TEXT is the content of the only file.
+func startModules(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: modules TEXT VERSION...")
+	}
+	ca, err := tlsca.New()
+	ts.Check(err)
+	config, err := ca.ServerConfig()
+	ts.Check(err)
+	server := httptest.NewUnstartedServer(moduleRegistry{
+		path: "/v1/modules/", modules: [][]string{append([]string{"platform/vpc/aws"}, args[1:]...)}, off: ts.MkAbs("home/off"), text: args[0],
+		location: func(_ *http.Request, _, version string) string { return "/files/" + version + "/module.tar.gz" },
+	})
+	server.TLS = config
+	server.Config.ErrorLog = log.New(io.Discard, "", 0) // clients that end early break their connections
+	server.StartTLS()
+	ts.Defer(server.Close)
+	block := fmt.Sprintf("host \"modules.acme.example\" {\n  services = {\n    \"modules.v1\" = %q\n  }\n}\n", server.URL+"/v1/modules/")
+	known := []byte{}
+	if file := ts.Getenv("TF_CLI_CONFIG_FILE"); file != "" {
+		known, err = os.ReadFile(file)
+		ts.Check(err)
+	}
+	if at := strings.Index(string(known), "host \"modules."); at >= 0 {
+		known = known[:at]
+	}
+	file := ts.MkAbs("home/modules.tfrc")
+	ts.Check(os.WriteFile(file, append(known, block...), 0o600))
+	ts.Setenv("TF_CLI_CONFIG_FILE", file)
+	authorities := ca.CertPEM()
+	if name := ts.Getenv("SSL_CERT_FILE"); name != "" {
+		others, err := os.ReadFile(name)
+		ts.Check(err)
+		authorities = append(authorities, others...)
+	}
+	ts.Check(os.WriteFile(ts.MkAbs("home/modules.pem"), authorities, 0o600))
+	ts.Setenv("SSL_CERT_FILE", ts.MkAbs("home/modules.pem"))
 }
 
 // startRegistry starts an OCI registry, and sets $REGISTRY to its HOST:PORT.

@@ -24,11 +24,14 @@ import (
 	"github.com/ocibridge/ocibridge/pusher/reconcile"
 )
 
-const syncExamples = `  # print the plan, by the provider blocks of ocibridge.hcl
+const syncExamples = `  # print the plan, by the provider and module blocks of ocibridge.hcl
   ocibridge sync --dry-run
 
   # sync one provider
   ocibridge sync registry.opentofu.org/hashicorp/aws
+
+  # sync the modules of one namespace
+  ocibridge sync 'registry.opentofu.org/cloudposse/*/*'
 
   # carry it out, and remove versions that no block selects
   ocibridge sync --prune
@@ -50,10 +53,10 @@ type syncFlags struct {
 func newSyncCommand() *cobra.Command {
 	f := &syncFlags{}
 	cmd := &cobra.Command{
-		Use:   "sync [PROVIDER | PATTERN]...",
+		Use:   "sync [PROVIDER | MODULE | PATTERN]...",
 		Short: "Push, complete and prune versions until the registry matches ocibridge.hcl",
-		Long: `sync stores the versions in the registry that the provider blocks of ocibridge.hcl
-select. It prints a line for each version that it changed, and one line with the
+		Long: `sync stores the versions in the registry that the provider and module blocks of
+ocibridge.hcl select. It prints a line for each version that it changed, and one line with the
 totals. --dry-run prints the plan, without the versions in place:
 
   +  a version to push           -  a version to prune
@@ -62,35 +65,45 @@ totals. --dry-run prints the plan, without the versions in place:
 
 A block that selects nothing is a failure, unless it has versions = "< 0.0.0".
 
-With arguments, sync concerns these providers alone. Each argument is the address of a
-provider block, or a pattern for several, such as registry.opentofu.org/hashicorp/*.
+With arguments, sync concerns these providers and modules alone. Each argument is the
+address of a block, or a pattern for several, such as registry.opentofu.org/hashicorp/*
+for providers, and registry.opentofu.org/cloudposse/*/* for modules.
 
 sync repairs a version if verify = "required" is configured and the gateway refuses
 it: it pushes the version again with the evidence of its origin. The packages stay.
 
-The age of a version counts from the first sync that saw it, because origins publish
-no dates. The versions at a provider's first sync with a cooldown do not wait. If the
-repository already has versions, that sync needs --first. Without it, sync fails,
-because the tag that stores the ages may have been lost.
+Stored versions of a module do not change. If the origin leads to another commit or to
+other files than before, if the tags 1.2.3 and v1.2.3 name different commits, or if a
+listed version is gone, sync fails for this version, and names what it found. Clients
+still get the stored version. ocibridge module push --force replaces it.
 
-With --prune, sync removes the versions that no block selects, of providers that have
-a block. It never does so because an origin failed or lists fewer versions. Without
---prune-limit it removes at most ten versions, and never a provider's last one.
+The age of a version counts from the first sync that saw it, or from the first push of
+a module, because origins publish no dates. The versions at the first sync of a
+provider or a module with a cooldown do not wait. If the repository already has
+versions, that sync needs --first. Without it, sync fails, because the tag that stores
+the ages may have been lost.
+
+With --prune, sync removes the versions that no block selects, of providers and modules
+that have a block. It never does so because an origin failed or lists fewer versions.
+Without --prune-limit it removes at most ten versions, and never the last one of a
+provider or a module.
 
 A failure does not stop the work on other versions. sync exits with 0 if all
 versions are in place, with 1 if anything failed, and with 3 if --dry-run and
 --detailed-exitcode are given and there is something to change. ocibridge help
 output lists all exit statuses.`,
-		Example:           syncExamples,
-		RunE:              f.run,
-		ValidArgsFunction: f.complete,
+		Example: syncExamples,
+		RunE:    f.run,
+		ValidArgsFunction: func(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			return f.completeKinds(cmd, subject.Kinds...)
+		},
 	}
 	f.commonFlags.register(cmd, "number of packages to transfer at once")
 	flags := cmd.Flags()
 	f.dryRunFlags.register(cmd, "print the plan and do nothing")
 	flags.BoolVar(&f.first, "first", false, "allow a first sync with a cooldown in repositories that have versions: the present versions do not wait")
 	flags.BoolVar(&f.prune, "prune", false, "remove versions that no block selects")
-	flags.IntVar(&f.pruneLimit, "prune-limit", 0, "remove up to this number of versions, also a provider's last one (default: 10, and no last one)")
+	flags.IntVar(&f.pruneLimit, "prune-limit", 0, "remove up to this number of versions, also the last one of a provider or a module (default: 10, and no last one)")
 	return cmd
 }
 
@@ -100,13 +113,13 @@ type syncRun struct {
 	outcome *reconcile.Outcome
 }
 
-// run performs a sync. It returns an error if the sync of a provider or a version failed.
+// run performs a sync. It returns an error if the sync of a provider, a module or a version failed.
 func (f *syncFlags) run(cmd *cobra.Command, args []string) error {
 	run := &syncRun{&reconcile.Plan{}, &reconcile.Outcome{}}
-	return perform(&f.commonFlags, cmd, func(settings) ([]query.Query[provider.Address], error) {
-		queries, err := parseQueries(query.Providers, args, false)
-		return queries, cmp.Or(f.check(), err)
-	}, func(ctx context.Context, s settings, queries []query.Query[provider.Address]) (*syncRun, error) {
+	return perform(&f.commonFlags, cmd, func(settings) ([]query.Query[subject.Address], error) {
+		queries, err := parseAll(query.ParseBlock, args)
+		return queries, cmp.Or(f.check(), usage(err))
+	}, func(ctx context.Context, s settings, queries []query.Query[subject.Address]) (*syncRun, error) {
 		err := f.sync(ctx, s, queries, run, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		return run, cmp.Or(err, failed(run.outcome.Failures), f.pending(changes(run.plan) > 0))
 	}, func(*syncRun) any {
@@ -114,7 +127,7 @@ func (f *syncFlags) run(cmd *cobra.Command, args []string) error {
 	})
 }
 
-// failed returns the error of a command that failed to process providers or versions.
+// failed returns the error of a command that failed to process providers, modules or versions.
 func failed(failures []reconcile.Failure) error {
 	switch {
 	case len(failures) == 1:
@@ -132,17 +145,18 @@ func (f *syncFlags) check() error {
 	return f.dryRunFlags.check()
 }
 
-// sync plans the sync of the selected providers, and applies the plan.
-func (f *syncFlags) sync(ctx context.Context, s settings, queries []query.Query[provider.Address], run *syncRun, stdout, stderr io.Writer) error {
-	if len(s.file.Providers) == 0 {
-		return hint.New("nothing to sync: the configuration has no provider block", "write one into ocibridge.hcl: ocibridge help syncing shows how")
+// sync plans the sync of the selected providers and modules, and applies the plan.
+func (f *syncFlags) sync(ctx context.Context, s settings, queries []query.Query[subject.Address], run *syncRun, stdout, stderr io.Writer) error {
+	all := transfer.AllBlocks(s.file)
+	if len(all.Addresses()) == 0 {
+		return hint.New("nothing to sync: the configuration has neither a provider block nor a module block", "write one into ocibridge.hcl: ocibridge help syncing shows how")
 	}
-	blocks, err := transfer.Selected(s.file.Providers, queries)
+	blocks, err := all.Selected(queries)
 	if err != nil {
 		return err
 	}
 	log := f.log.open(stderr)
-	back, err := f.open(s, subject.List(s.configured()), log)
+	back, err := f.open(s, all.Addresses(), log)
 	if err != nil {
 		return err
 	}

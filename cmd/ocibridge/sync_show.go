@@ -23,20 +23,23 @@ var planSigns = map[pusher.Action]string{
 func (p *progress) dryRun(plan *reconcile.Plan) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var last provider.Address
+	var last subject.Address
 	for _, s := range plan.Steps {
 		if s.Action == pusher.ActionKeep {
 			continue
 		}
-		if s.Provider != last {
-			p.result("%s", s.Provider)
-			last = s.Provider
+		if s.Subject != last {
+			p.result("%s", s.Subject)
+			last = s.Subject
 		}
 		if s.Action == pusher.ActionWait {
 			p.result("  %s %s  waits until %s", planSigns[s.Action], s.Version, s.Until.Local().Format(time.DateTime))
 			continue
 		}
 		contents, note := fmt.Sprintf("%s, %s", platforms(s.Platforms), size(s.Size)), ""
+		if !subject.TraitsOf(s.Subject).Packages {
+			contents = size(s.Size)
+		}
 		if len(s.Platforms) == 0 && (s.Action == pusher.ActionAdd || s.Action == pusher.ActionReplace) {
 			contents = "evidence"
 		}
@@ -81,14 +84,14 @@ func planTotals(plan *reconcile.Plan) string {
 	return cmp.Or(strings.Join(parts, ", "), "nothing to do")
 }
 
-// unasked returns a line about the versions that no provider block selects and that --prune would remove, and
+// unasked returns a line about the versions that no block selects and that --prune would remove, and
 // a line about those that it keeps.
 func unasked(plan *reconcile.Plan) (lines []string) {
 	if n := plan.Unasked - plan.Kept; n > 0 {
-		lines = append(lines, count(n, "version")+" that no provider block selects: --prune removes such versions")
+		lines = append(lines, count(n, "version")+" that no block selects: --prune removes such versions")
 	}
 	if n := plan.Kept; n > 0 {
-		lines = append(lines, count(n, "version")+" that no provider block selects: --prune keeps versions of providers that pull_through covers. To prune them, name the providers in exclude of the pull_through block")
+		lines = append(lines, count(n, "version")+" that no block selects: --prune keeps versions of providers that pull_through covers. To prune them, name the providers in exclude of the pull_through block")
 	}
 	return lines
 }
@@ -127,16 +130,16 @@ func (r *syncRun) totals() string {
 		add(string(result.Status), result.Subject, result.Version)
 	}
 	for _, s := range r.outcome.Pruned {
-		add("pruned", s.Provider, s.Version)
+		add("pruned", s.Subject, s.Version)
 	}
 	for _, s := range r.plan.Steps {
 		switch s.Action {
 		case pusher.ActionKeep:
-			add(string(pusher.Unchanged), s.Provider, s.Version)
+			add(string(pusher.Unchanged), s.Subject, s.Version)
 		case pusher.ActionWait:
-			add("waiting", s.Provider, s.Version)
+			add("waiting", s.Subject, s.Version)
 		default:
-			add("not done", s.Provider, s.Version)
+			add("not done", s.Subject, s.Version)
 		}
 	}
 	return totals(by)
@@ -169,7 +172,7 @@ func (p *progress) pruned(steps []reconcile.Step) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, s := range steps {
-		p.result("%s %s: pruned, %s", s.Provider, s.Version, size(s.Size))
+		p.result("%s %s: pruned, %s", s.Subject, s.Version, size(s.Size))
 	}
 }
 

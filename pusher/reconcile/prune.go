@@ -13,6 +13,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 	"github.com/ocibridge/ocibridge/internal/base/outgoing"
 	"github.com/ocibridge/ocibridge/internal/base/refusals"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
@@ -20,22 +21,22 @@ import (
 )
 
 // ErrPruneLimit means that a prune would remove more versions than the limit, or the last
-// version of a provider.
+// version of a provider or a module.
 var ErrPruneLimit = errors.New("too much to prune")
 
-// pruneStep returns the step for a version that no provider block requests.
+// pruneStep returns the step for a version that no block requests.
 func (p *planner) pruneStep(ctx context.Context, v provider.Version) (*Step, error) {
 	found, err := p.read(ctx, v)
 	if err != nil {
 		return nil, err // a version that cannot be read is not pruned
 	}
-	step := &Step{Step: pusher.Step{Provider: p.want.Provider, Version: v, Action: pusher.ActionPrune}, dest: p.state.dest, index: found.Index}
-	step.Platforms, step.Size = found.Platforms(), sizeOf(found)
+	step := p.stored(v, found)
+	step.Action = pusher.ActionPrune
 	return step, nil
 }
 
 // checkPrune refuses to prune more versions than the limit. It also refuses to prune the
-// last version of a provider, unless [Options.PruneLimit] is set.
+// last version of a provider or a module, unless [Options.PruneLimit] is set.
 func (s *Syncer) checkPrune(plan *Plan, steps []Step) error {
 	limit := s.o.PruneLimit
 	if limit == 0 {
@@ -50,11 +51,11 @@ func (s *Syncer) checkPrune(plan *Plan, steps []Step) error {
 	}
 	for _, state := range plan.states {
 		left := slices.ContainsFunc(plan.Steps, func(q Step) bool {
-			return q.Provider == state.provider && q.Action != pusher.ActionPrune && q.Action != pusher.ActionWait
+			return q.Subject == state.subject && q.Action != pusher.ActionPrune && q.Action != pusher.ActionWait
 		})
-		if !left && slices.ContainsFunc(steps, func(q Step) bool { return q.Provider == state.provider }) {
-			return hint.Wrap(fmt.Errorf("%w: no version of %s would be left; nothing was pruned", ErrPruneLimit, state.provider),
-				"look at its provider block; if it is what you want, --prune-limit %d allows it", len(steps))
+		if !left && slices.ContainsFunc(steps, func(q Step) bool { return q.Subject == state.subject }) {
+			return hint.Wrap(fmt.Errorf("%w: no version of %s would be left; nothing was pruned", ErrPruneLimit, state.subject),
+				"look at its %s block; if it is what you want, --prune-limit %d allows it", state.subject.Kind(), len(steps))
 		}
 	}
 	return nil
@@ -66,40 +67,40 @@ func (s *Syncer) CheckPrune(plan *Plan) error {
 	return s.checkPrune(plan, plan.pruneSteps(plan.Failures))
 }
 
-// pruneSteps returns the steps that prune versions of providers without failures.
+// pruneSteps returns the steps that prune versions of providers and modules without failures.
 func (p *Plan) pruneSteps(failures []Failure) []Step {
 	var out []Step
 	for _, step := range p.Steps {
-		if step.Action == pusher.ActionPrune && !anyFailed(failures, step.Provider) {
+		if step.Action == pusher.ActionPrune && !anyFailed(failures, step.Subject) {
 			out = append(out, step)
 		}
 	}
 	return out
 }
 
-// anyFailed reports whether anything about a provider failed.
-func anyFailed(failures []Failure, a provider.Address) bool {
+// anyFailed reports whether anything about a provider or a module failed.
+func anyFailed(failures []Failure, a subject.Address) bool {
 	return slices.ContainsFunc(failures, func(f Failure) bool { return f.Subject == a })
 }
 
-// prune removes the versions that the plan prunes. It skips providers with failures.
+// prune removes the versions that the plan prunes. It skips providers and modules with failures.
 func (s *Syncer) prune(ctx context.Context, plan *Plan, out *Outcome) error {
 	steps := plan.pruneSteps(out.Failures)
 	if err := s.checkPrune(plan, steps); err != nil {
 		return err
 	}
 	for _, state := range plan.states {
-		if !s.o.Prune || state.keep || anyFailed(out.Failures, state.provider) {
+		if !s.o.Prune || state.keep || anyFailed(out.Failures, state.subject) {
 			continue
 		}
-		mine := slices.DeleteFunc(slices.Clone(steps), func(q Step) bool { return q.Provider != state.provider })
+		mine := slices.DeleteFunc(slices.Clone(steps), func(q Step) bool { return q.Subject != state.subject })
 		clock := outgoing.NewClock(s.o.Push.Now)
 		ctx := outgoing.WithClock(ctx, clock)
 		if err := s.newPruner(state, out, clock).run(ctx, mine); err != nil {
 			if ctx.Err() != nil {
 				return err
 			}
-			out.Failures = append(out.Failures, Failure{Subject: state.provider, Err: err})
+			out.Failures = append(out.Failures, Failure{Subject: state.subject, Err: err})
 		}
 	}
 	return nil
@@ -129,7 +130,7 @@ func (s *Syncer) newPruner(state *repositoryState, out *Outcome, clock *outgoing
 }
 
 func (p *pruner) run(ctx context.Context, steps []Step) error {
-	unlock, err := p.state.dest.LockFor(ctx, "prune of %s", p.state.provider)
+	unlock, err := p.state.dest.LockFor(ctx, "prune of %s", p.state.subject)
 	if err != nil {
 		return err
 	}
@@ -137,7 +138,7 @@ func (p *pruner) run(ctx context.Context, steps []Step) error {
 	var gone []untagged
 	var failure error
 	for _, step := range steps {
-		u, err := p.untagVersion(ctx, step)
+		indexes, err := p.untag(ctx, step)
 		if errors.Is(err, errBeingPushed) {
 			p.out.warn("%v: it is left, and the next prune removes it", err)
 			continue
@@ -150,9 +151,7 @@ func (p *pruner) run(ctx context.Context, steps []Step) error {
 			failure = err
 			break
 		}
-		if u != nil {
-			gone = append(gone, *u)
-		}
+		gone = append(gone, indexes...)
 	}
 	if len(gone) == 0 {
 		return errors.Join(failure, p.sweepNamed(ctx))
@@ -167,10 +166,23 @@ type untagged struct {
 	tied    bool // the registry deletes the tags only together with the index
 }
 
-// untagVersion removes a version's tags. It returns nil if the version no longer exists. The
+// untag removes a version's tags. It returns what they named, and nothing if the version no longer
+// exists.
+func (p *pruner) untag(ctx context.Context, step Step) ([]untagged, error) {
+	if !subject.TraitsOf(step.Subject).Packages {
+		return p.untagZips(ctx, step)
+	}
+	u, err := p.untagVersion(ctx, step)
+	if u == nil {
+		return nil, err
+	}
+	return []untagged{*u}, err
+}
+
+// untagVersion removes the tags of a provider's version. It returns nil if the version no longer exists. The
 // error wraps errBeingPushed if one of the version's announcements is open.
 func (p *pruner) untagVersion(ctx context.Context, step Step) (*untagged, error) {
-	found, err := artifact.ReadAvailable(ctx, p.cached(p.state), step.Provider, step.Version)
+	found, err := artifact.ReadTagged(ctx, p.cached(p.state), step.Subject, step.Version, repo.TagOf(step.Version))
 	if errors.Is(err, errdef.ErrNotFound) {
 		return nil, nil // another sync has pruned the version
 	}
@@ -207,11 +219,15 @@ func (p *pruner) untagVersion(ctx context.Context, step Step) (*untagged, error)
 // It also removes announcement tags that name no valid announcement. If one of the announcements
 // is open, it removes nothing, and the error wraps errBeingPushed.
 func (p *pruner) removeAnnouncements(ctx context.Context, v provider.Version, which func(repo.Announced) bool) error {
+	a, ok := p.state.subject.(provider.Address)
+	if !ok {
+		return nil // pushes of modules announce nothing
+	}
 	tags, err := p.recent.List(ctx, p.state.dest.Store, p.o.Push.Now) // the plan's list may lack the tags of new pushes
 	if err != nil {
 		return p.registryError("list tags of", err)
 	}
-	all, err := repo.ReadAnnouncements(ctx, p.state.dest.Store, p.state.provider, v, tags)
+	all, err := repo.ReadAnnouncements(ctx, p.state.dest.Store, a, v, tags)
 	if err != nil {
 		return p.registryError("read announcements in", err)
 	}
@@ -239,7 +255,7 @@ func (p *pruner) removeAnnouncements(ctx context.Context, v provider.Version, wh
 // fail records that a version was not pruned.
 func (p *pruner) fail(step Step, err error) {
 	delete(p.gone, step.Version)
-	p.out.Failures = append(p.out.Failures, Failure{Subject: step.Provider, Version: step.Version, Err: err})
+	p.out.Failures = append(p.out.Failures, Failure{Subject: step.Subject, Version: step.Version, Err: err})
 }
 
 // deleteError returns a [RegistryError] about a deletion. It adds a hint unless package auth
@@ -276,17 +292,18 @@ func (p *pruner) registryError(op string, err error) error {
 // cleanUp removes leftover announcements from a repository. No push needs these announcements
 // any more. If cleanUp cannot remove them, the sync succeeds nevertheless.
 func (s *Syncer) cleanUp(ctx context.Context, state *repositoryState, out *Outcome) error {
-	if len(repo.AnnouncedVersions(state.tags)) == 0 {
+	a, ok := state.subject.(provider.Address)
+	if !ok || len(repo.AnnouncedVersions(state.tags)) == 0 {
 		return nil
 	}
-	unlock, err := state.dest.LockFor(ctx, "sync of %s", state.provider)
+	unlock, err := state.dest.LockFor(ctx, "sync of %s", state.subject)
 	if err != nil {
 		return err
 	}
 	defer unlock()
 	clock := outgoing.NewClock(s.o.Push.Now)
 	ctx = outgoing.WithClock(repo.MayPush(ctx, state.dest.Repository), clock)
-	c := &repo.Cleaner{Provider: state.provider, Store: state.dest.Store, Clock: clock, Now: s.o.Push.Now} // it lists the tags again after the pushes of the sync
+	c := &repo.Cleaner{Provider: a, Store: state.dest.Store, Clock: clock, Now: s.o.Push.Now} // it lists the tags again after the pushes of the sync
 	tags, err := c.Recent.List(ctx, c.Store, c.Now)
 	for _, v := range repo.AnnouncedVersions(tags) {
 		if _, err = c.Clean(ctx, v); err != nil {

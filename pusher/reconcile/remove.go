@@ -149,7 +149,7 @@ func (r *Remover) planProvider(ctx context.Context, plan *RemovePlan, a provider
 	if err != nil {
 		return err
 	}
-	recorded, _, err := repo.ReadState(ctx, state.dest.Store, state.dest.Repository, state.provider)
+	recorded, _, err := repo.ReadState(ctx, state.dest.Store, state.dest.Repository, state.subject)
 	if err != nil {
 		return err
 	}
@@ -243,12 +243,12 @@ func (r *Removal) keepOthers(q RemoveRequest) error {
 
 // read reads the version that a tag names. It returns nil if the tag does not exist.
 func (r *Remover) read(ctx context.Context, state *repositoryState, q RemoveRequest) (*artifact.Version, error) {
-	read := artifact.ReadAvailable
+	read := artifact.ReadTagged
 	if len(q.Platforms) > 0 {
-		read = artifact.Read // the new index must have all other platforms
+		read = repo.ReadComplete // the new index must have all other platforms
 	}
-	found, err := read(ctx, state.dest.Store, state.provider, q.Version)
 	tag := repo.TagOf(q.Version)
+	found, err := read(ctx, state.dest.Store, state.subject, q.Version, tag)
 	switch {
 	case errors.Is(err, errdef.ErrNotFound):
 		return nil, nil
@@ -269,14 +269,14 @@ func (r *Remover) notedIndexes(ctx context.Context, state *repositoryState, repl
 		if noted.Version != q.Version || found != nil && found.Index.Digest == noted.Manifest.Digest {
 			continue
 		}
-		data, owned, err := artifact.IsOwned(ctx, state.dest.Store, noted, state.provider)
+		data, owned, err := artifact.IsOwned(ctx, state.dest.Store, noted, state.subject)
 		if repo.IsGone(err) || err == nil && !owned {
 			continue
 		}
 		var version *artifact.Version
 		if err == nil {
 			index := artifact.Blob{Descriptor: noted.Manifest, Data: data}
-			version, err = artifact.ReadAvailable(ctx, singleManifest{state.dest.Store, index}, state.provider, q.Version)
+			version, err = artifact.ReadTagged(ctx, singleManifest{state.dest.Store, index}, state.subject, q.Version, repo.TagOf(q.Version))
 		}
 		switch {
 		case err == nil:

@@ -25,13 +25,13 @@ func (r *Remover) Apply(ctx context.Context, plan *RemovePlan) (*RemoveOutcome, 
 		clock := outgoing.NewClock(r.syncer.o.Push.Now)
 		a := &removalRun{pruner: r.syncer.newPruner(state, did, clock), withReferrers: r.referrers}
 		for _, removal := range plan.Removals {
-			if removal.Subject == state.provider {
+			if removal.Subject == state.subject {
 				a.removals = append(a.removals, removal)
 			}
 		}
 		err := a.run(outgoing.WithClock(ctx, clock))
 		if err != nil && ctx.Err() == nil {
-			did.Failures = append(did.Failures, Failure{Subject: state.provider, Err: err})
+			did.Failures = append(did.Failures, Failure{Subject: state.subject, Err: err})
 		}
 		out.Removed = append(out.Removed, a.removed()...)
 		out.Warnings = append(out.Warnings, did.Warnings...)
@@ -68,7 +68,7 @@ type removalRun struct {
 
 // run removes the tags, then the referrers, and then the manifests that no tag names.
 func (a *removalRun) run(ctx context.Context) error {
-	unlock, err := a.state.dest.LockFor(ctx, "removal from %s", a.state.provider)
+	unlock, err := a.state.dest.LockFor(ctx, "removal from %s", a.state.subject)
 	if err != nil {
 		return err
 	}
@@ -121,7 +121,7 @@ func (a *removalRun) note(ctx context.Context) {
 			change.Replaced = append(change.Replaced, artifact.Replaced{Manifest: repo.Plain(removal.found.Index), Version: removal.Version})
 		}
 	}
-	err := a.session.Writer(a.state.dest).UpdateState(ctx, a.state.provider, change, a.out.warn)
+	err := a.session.Writer(a.state.dest).UpdateState(ctx, a.state.subject, change, a.out.warn)
 	if err == nil {
 		a.state.tags = append(a.state.tags, ociaddr.StateTag)
 	} else if ctx.Err() == nil {
@@ -132,7 +132,7 @@ func (a *removalRun) note(ctx context.Context) {
 // removeTag removes the tag of a version or, for a removal of platforms, moves the tag to an
 // index without the platforms. It returns the indexes that have no tag afterwards.
 func (a *removalRun) removeTag(ctx context.Context, removal *Removal) (gone []untagged, err error) {
-	step := Step{Step: pusher.Step{Provider: a.state.provider, Version: removal.Version, Platforms: removal.Platforms, Size: removal.Size}}
+	step := Step{Step: pusher.Step{Subject: a.state.subject, Version: removal.Version, Platforms: removal.Platforms, Size: removal.Size}}
 	switch {
 	case len(removal.Left) > 0:
 		return nil, a.removePlatforms(ctx, removal)
@@ -206,14 +206,14 @@ func (a *removalRun) reduce(ctx context.Context, removal *Removal) error {
 	if err := w.SendTag(ctx, "tag "+string(tag)+" in", index, string(tag), helpImmutableRemoval); err != nil {
 		return err
 	}
-	after, err := repo.ReadVersion(ctx, store, repository, a.state.provider, removal.Version)
+	after, err := repo.ReadVersion(ctx, store, repository, a.state.subject, removal.Version, tag)
 	if err != nil {
 		return err
 	}
 	if after.Index.Digest != index.Descriptor.Digest {
 		return hint.New(fmt.Sprintf("%s:%s was pushed at the same time", repository, tag), "run it again once no push of the version runs")
 	}
-	a.session.NoteStored(a.state.provider, a.state.dest, removal.Version, after)
+	a.session.NoteStored(a.state.subject, a.state.dest, removal.Version, after)
 	a.replaced = append(a.replaced, artifact.Replaced{Manifest: repo.Plain(removal.found.Index), Version: removal.Version})
 	return nil
 }

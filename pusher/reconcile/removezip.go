@@ -16,6 +16,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/origin"
+	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher/repo"
 )
 
@@ -59,22 +60,8 @@ func (r *Remover) planZip(ctx context.Context, plan *RemovePlan, q RemoveRequest
 		return nil, &repo.RegistryError{Op: "list tags of", Repository: dest.Repository, Err: err}
 	}
 	out := &Removal{Subject: q.Subject, Version: q.Version, Repository: dest.Repository, Referrers: []Referrer{}, state: &repositoryState{dest: dest, tags: tags}}
-	named := []ociaddr.Tag{repo.TagOf(q.Version)}
-	if subject.TraitsOf(q.Subject).LeadingV {
-		named = append(named, "v"+named[0])
-	}
-	for _, tag := range named {
-		m, err := readZip(ctx, dest, q, tag)
-		if err != nil {
-			return nil, err
-		}
-		if m == nil {
-			continue
-		}
-		out.Tags = append(out.Tags, tag)
-		if !slices.ContainsFunc(out.zips, func(o *artifact.Version) bool { return o.Index.Digest == m.Index.Digest }) {
-			out.zips = append(out.zips, m)
-		}
+	if out.Tags, out.zips, err = readZips(ctx, dest, q.Subject, q.Version); err != nil {
+		return nil, err
 	}
 	if len(out.zips) == 0 {
 		return nil, hint.Wrap(fmt.Errorf("%s %s: %w in %s", q.Subject, q.Version, origin.ErrVersionNotFound, dest.Repository),
@@ -93,17 +80,39 @@ func (r *Remover) planZip(ctx context.Context, plan *RemovePlan, q RemoveRequest
 	return out, nil
 }
 
+// readZips returns the tags of a module's version, the tag that clients use first, and what they name.
+func readZips(ctx context.Context, dest repo.Destination, a subject.Address, v provider.Version) (tags []ociaddr.Tag, zips []*artifact.Version, err error) {
+	named := []ociaddr.Tag{repo.TagOf(v)}
+	if subject.TraitsOf(a).LeadingV {
+		named = append(named, "v"+named[0])
+	}
+	for _, tag := range named {
+		m, err := readZip(ctx, dest, a, v, tag)
+		if err != nil {
+			return nil, nil, err
+		}
+		if m == nil {
+			continue
+		}
+		tags = append(tags, tag)
+		if !slices.ContainsFunc(zips, func(o *artifact.Version) bool { return o.Index.Digest == m.Index.Digest }) {
+			zips = append(zips, m)
+		}
+	}
+	return tags, zips, nil
+}
+
 // readZip returns the version of a module that a tag names. It returns nil if the tag does not
 // exist. A tag with a leading v that names something else is not a tag of the version.
-func readZip(ctx context.Context, dest repo.Destination, q RemoveRequest, tag ociaddr.Tag) (*artifact.Version, error) {
-	found, err := artifact.ReadTagged(ctx, dest.Store, q.Subject, q.Version, tag)
+func readZip(ctx context.Context, dest repo.Destination, a subject.Address, v provider.Version, tag ociaddr.Tag) (*artifact.Version, error) {
+	found, err := artifact.ReadTagged(ctx, dest.Store, a, v, tag)
 	switch {
-	case errors.Is(err, errdef.ErrNotFound), tag != repo.TagOf(q.Version) && artifact.IsContent(err):
+	case errors.Is(err, errdef.ErrNotFound), tag != repo.TagOf(v) && artifact.IsContent(err):
 		return nil, nil
 	case errors.Is(err, artifact.ErrForeign):
 		return nil, repo.Occupied(dest.Repository, tag, err, repo.HelpForeignModule)
 	case repo.IsReplaceable(err):
-		return nil, repo.Occupied(dest.Repository, tag, err, "delete the tag with the registry's own tools, or replace what it names by "+subject.TraitsOf(q.Subject).Replace)
+		return nil, repo.Occupied(dest.Repository, tag, err, "delete the tag with the registry's own tools, or replace what it names by "+subject.TraitsOf(a).Replace)
 	case err != nil:
 		return nil, &repo.RegistryError{Op: "read " + string(tag) + " in", Repository: dest.Repository, Err: err}
 	}
@@ -140,7 +149,7 @@ func (r *Remover) applyZip(ctx context.Context, removal *Removal, out *RemoveOut
 	// 1. Remove the tags. The tag that clients use comes last: once it is gone, clients would use the other
 	// tag.
 	for _, tag := range slices.Backward(removal.Tags) {
-		if err := p.untagZip(ctx, removal, tag); err != nil {
+		if _, err := p.untagZip(ctx, removal.zips, tag); err != nil {
 			return err
 		}
 	}
@@ -185,26 +194,55 @@ func (m *Removal) referrersToRemove(named map[digest.Digest]bool) (out []Referre
 	return out
 }
 
-// untagZip removes a tag, unless it was moved since the plan was made.
-func (p *pruner) untagZip(ctx context.Context, removal *Removal, tag ociaddr.Tag) error {
+// untagZips removes the tags of a module's version, unless the version has changed since the plan was
+// made. The tag that clients use comes last: once it is gone, clients would use the other tag.
+func (p *pruner) untagZips(ctx context.Context, step Step) (gone []untagged, err error) {
+	tags, zips, err := readZips(ctx, p.state.dest, step.Subject, step.Version)
+	if err != nil || len(tags) == 0 {
+		return nil, err // another prune was faster
+	}
+	if zips[0].Index.Digest != step.index.Digest {
+		return nil, hint.New(fmt.Sprintf("%s:%s has changed since the plan was made; it is left", p.state.dest.Repository, tags[0]), "run it again")
+	}
+	tied := false
+	for _, tag := range slices.Backward(tags) {
+		t, err := p.untagZip(ctx, zips, tag)
+		if err != nil {
+			return nil, err
+		}
+		tied = tied || t
+	}
+	if p.gone[step.Version] = true; !tied {
+		p.out.Pruned = append(p.out.Pruned, step)
+	}
+	for _, m := range zips {
+		gone = append(gone, untagged{step: step, version: m, tied: tied})
+	}
+	return gone, nil
+}
+
+// untagZip removes a tag, unless it names none of the manifests. tied means that the registry removes the tag only together
+// with its manifest.
+func (p *pruner) untagZip(ctx context.Context, zips []*artifact.Version, tag ociaddr.Tag) (tied bool, err error) {
 	store := p.state.dest.Store
 	there, err := artifact.Resolve(ctx, store, string(tag))
 	switch {
 	case repo.IsNotFound(err):
-		return nil // another removal was faster
+		return false, nil // another removal was faster
 	case err != nil:
-		return p.registryError("read "+string(tag)+" in", err)
-	case !slices.ContainsFunc(removal.zips, func(m *artifact.Version) bool { return m.Index.Digest == there.Digest }):
-		return hint.New(fmt.Sprintf("%s:%s has changed since the plan was made; it is left", removal.Repository, tag), "run it again")
+		return false, p.registryError("read "+string(tag)+" in", err)
+	case !slices.ContainsFunc(zips, func(m *artifact.Version) bool { return m.Index.Digest == there.Digest }):
+		return false, hint.New(fmt.Sprintf("%s:%s has changed since the plan was made; it is left", p.state.dest.Repository, tag), "run it again")
 	}
 	err = store.Untag(ctx, string(tag))
 	switch {
 	case errors.Is(err, errdef.ErrUnsupported):
 		p.tiedTags[tag] = true
+		return true, nil
 	case err != nil && !errors.Is(err, errdef.ErrNotFound):
-		return p.deleteError("remove the tag "+string(tag)+" from", err)
+		return false, p.deleteError("remove the tag "+string(tag)+" from", err)
 	}
-	return nil
+	return false, nil
 }
 
 // deleteZip deletes the manifest of a module, unless another tag names it.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
@@ -24,10 +25,10 @@ import (
 // because readers might still use its digest. Instead, the push notes the digest in the
 // repository's state before it moves the tag. A prune deletes the noted indexes.
 
-// replacements returns the indexes of a provider that the steps of a plan replace.
-func (p *Plan) replacements(a provider.Address) (out []artifact.Replaced) {
+// replacements returns the manifests of a provider or a module that the steps of a plan replace.
+func (p *Plan) replacements(a subject.Address) (out []artifact.Replaced) {
 	for _, step := range p.Steps {
-		if step.Provider == a && (step.Action == pusher.ActionAdd || step.Action == pusher.ActionRepair) && step.index.Digest != "" {
+		if step.Subject == a && (step.Action == pusher.ActionAdd || step.Action == pusher.ActionRepair) && step.index.Digest != "" {
 			out = append(out, artifact.Replaced{Manifest: repo.Plain(step.index), Version: step.Version})
 		}
 	}
@@ -37,14 +38,14 @@ func (p *Plan) replacements(a provider.Address) (out []artifact.Replaced) {
 // deleteReplaced deletes the noted manifests that no tag names and that have no referrers. A
 // manifest that cannot be deleted stays noted for the next prune. deleteReplaced also
 // deletes the state of a repository without versions. It keeps the state of a provider with
-// a cooldown, because the state holds the ages of its versions. It also removes the pruned
-// versions from the summary.
+// a cooldown, because the state holds the ages of its versions, and the state of a module that has
+// such ages. It also removes the pruned versions from the summary.
 func (p *pruner) deleteReplaced(ctx context.Context) error {
 	pruned := p.pruned()
 	if !slices.Contains(p.state.tags, ociaddr.StateTag) && len(pruned) == 0 {
 		return nil
 	}
-	state, desc, err := repo.ReadState(ctx, p.cached(p.state), p.state.dest.Repository, p.state.provider)
+	state, desc, err := repo.ReadState(ctx, p.cached(p.state), p.state.dest.Repository, p.state.subject)
 	if err != nil || desc == nil {
 		return err
 	}
@@ -52,18 +53,19 @@ func (p *pruner) deleteReplaced(ctx context.Context) error {
 	for v := range state.Summary {
 		describesPruned = describesPruned || pruned[v]
 	}
-	if !describesPruned && notesOnlyState(state) && (p.state.cooldown || len(p.gone) < len(p.state.versions)) {
+	keepState := p.state.cooldown || !subject.TraitsOf(p.state.subject).Packages && len(state.Seen) > 0
+	if !describesPruned && notesOnlyState(state) && (keepState || len(p.gone) < len(p.state.versions)) {
 		return nil
 	}
 	lost := map[provider.Version]bool{}
 	for _, r := range state.Replaced {
 		lost[r.Version] = true
 	}
-	deleteState := !p.state.cooldown
+	deleteState := !keepState
 	named, err := p.named(ctx, func(t ociaddr.Tag) bool {
 		// Skip the tags of versions that have no noted index. An index contains its version, so such a tag cannot name a
 		// noted index.
-		v, isVersion := t.Version()
+		v, isVersion := versionOf(p.state.subject, t)
 		deleteState = deleteState && !isVersion
 		return len(lost) == 0 || isVersion && !lost[v]
 	})
@@ -81,16 +83,24 @@ func (p *pruner) deleteReplaced(ctx context.Context) error {
 			err = errors.Join(err, p.deleteError("remove the tag "+string(ociaddr.StateTag)+" from", derr))
 		}
 	case len(gone) > 0 || describesPruned:
-		err = errors.Join(err, p.session.Writer(p.state.dest).UpdateState(ctx, p.state.provider, repo.StateChange{Deleted: gone, Undescribed: pruned}, p.out.warn))
+		err = errors.Join(err, p.session.Writer(p.state.dest).UpdateState(ctx, p.state.subject, repo.StateChange{Deleted: gone, Undescribed: pruned}, p.out.warn))
 	}
 	return err
+}
+
+// versionOf returns the version that a tag names in the repository of a provider or a module.
+func versionOf(a subject.Address, t ociaddr.Tag) (provider.Version, bool) {
+	for v := range ociaddr.TagsOf(a, []ociaddr.Tag{t}) {
+		return v, true
+	}
+	return provider.Version{}, false
 }
 
 // pruned returns the versions that the prune has removed.
 func (p *pruner) pruned() map[provider.Version]bool {
 	out := map[provider.Version]bool{}
 	for _, step := range p.out.Pruned {
-		if step.Provider == p.state.provider {
+		if step.Subject == p.state.subject {
 			out[step.Version] = true
 		}
 	}
@@ -138,9 +148,9 @@ func notesOnlyState(s *artifact.State) bool {
 }
 
 // deleteOne deletes a manifest that lost its tag. done reports whether the manifest can be
-// dropped from the state, because it is gone or belongs to another provider. If a push has tagged the index again in the meantime, deleteOne restores it.
+// dropped from the state, because it is gone or belongs to another provider or module. If a push has tagged the index again in the meantime, deleteOne restores it.
 func (p *pruner) deleteOne(ctx context.Context, r artifact.Replaced) (done bool, err error) {
-	data, owned, err := artifact.IsOwned(ctx, p.state.dest.Store, r, p.state.provider)
+	data, owned, err := artifact.IsOwned(ctx, p.state.dest.Store, r, p.state.subject)
 	switch {
 	case repo.IsGone(err), err == nil && !owned:
 		return true, nil
@@ -160,7 +170,7 @@ func (p *pruner) deleteOne(ctx context.Context, r artifact.Replaced) (done bool,
 		return true, nil
 	}
 	index := artifact.Blob{Descriptor: r.Manifest, Data: data}
-	if version, err := artifact.Read(ctx, singleManifest{p.cached(p.state), index}, p.state.provider, r.Version); err == nil {
+	if version, err := repo.ReadComplete(ctx, singleManifest{p.cached(p.state), index}, p.state.subject, r.Version, repo.TagOf(r.Version)); err == nil {
 		p.swept = append(p.swept, version)
 	}
 	return true, p.restoreTag(ctx, r, data)
@@ -180,12 +190,9 @@ func (s singleManifest) FetchReference(context.Context, string) (ocispec.Descrip
 // restoreTag stores a deleted index again if the tag of its version disappeared together with
 // the index.
 func (p *pruner) restoreTag(ctx context.Context, r artifact.Replaced, data []byte) error {
-	if !p.state.versions[r.Version] || p.gone[r.Version] {
+	tag := p.state.versions[r.Version]
+	if tag == "" || p.gone[r.Version] {
 		return nil
-	}
-	tag, err := ociaddr.VersionTag(r.Version)
-	if err != nil {
-		return err
 	}
 	ctx = context.WithoutCancel(ctx) // a prune that is interrupted must not lose the version
 	switch _, err := p.state.dest.Store.Resolve(ctx, string(tag)); {

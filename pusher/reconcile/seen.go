@@ -31,14 +31,14 @@ func (p *planner) waits(ctx context.Context, asked []provider.Version) (map[prov
 		return nil, err
 	}
 	now := p.o.Push.Now()
-	for _, v := range p.listing.Versions {
+	for _, v := range p.offered {
 		if at, ok := seen[v]; !ok || at.After(now) { // the clock of an earlier sync was ahead
 			p.state.unseen = append(p.state.unseen, v)
 		}
 	}
 	out := map[provider.Version]time.Time{}
 	for _, v := range asked {
-		if p.state.versions[v] || p.state.firstSync {
+		if p.state.versions[v] != "" || p.state.firstSync {
 			continue
 		}
 		since, ok := seen[v]
@@ -57,7 +57,7 @@ func (p *planner) readAges(ctx context.Context) (map[provider.Version]time.Time,
 	repository := p.state.dest.Repository
 	ctx = repo.MayPush(ctx, repository)
 	p.state.cooldown = true
-	known, desc, err := repo.ReadState(ctx, p.cached(p.state), repository, p.want.Provider)
+	known, desc, err := repo.ReadState(ctx, p.cached(p.state), repository, p.want.Subject)
 	if err != nil {
 		return nil, err
 	}
@@ -80,10 +80,10 @@ func (p *planner) checkFirstSync(ctx context.Context) error {
 		p.state.firstSync = true
 		return nil
 	}
-	if err := p.session.Writer(p.state.dest).CheckOwner(ctx, ociaddr.StateTag, p.want.Provider, p.state.tags, p.warn); err != nil {
+	if err := p.session.Writer(p.state.dest).CheckOwner(ctx, ociaddr.StateTag, p.want.Subject, p.state.tags, p.warn); err != nil {
 		return err
 	}
-	return hint.Wrap(fmt.Errorf("%s in %s: %w: it has versions, and no sync with a cooldown has noted any", p.want.Provider, p.state.dest.Repository, ErrNoAges),
+	return hint.Wrap(fmt.Errorf("%s in %s: %w: it has versions, and no sync with a cooldown has noted any", p.want.Subject, p.state.dest.Repository, ErrNoAges),
 		"if no sync with a cooldown has filled this repository, run ocibridge sync --first once: no version that its source has now waits. "+
 			"If a clean-up rule has removed the tag %s, restore the tag, and exempt tags that begin with ocibridge- from the rule; "+
 			"where that is not possible, keep young versions out by versions for the run with --first", ociaddr.StateTag)
@@ -105,12 +105,12 @@ func (s *Syncer) record(ctx context.Context, state *repositoryState, replaced []
 	if len(change.Seen) == 0 && !change.Cooldown && len(replaced) == 0 {
 		return nil
 	}
-	unlock, err := state.dest.LockFor(ctx, "sync of %s", state.provider)
+	unlock, err := state.dest.LockFor(ctx, "sync of %s", state.subject)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	err = s.session.Writer(state.dest).UpdateState(ctx, state.provider, change, out.warn)
+	err = s.session.Writer(state.dest).UpdateState(ctx, state.subject, change, out.warn)
 	switch {
 	case err == nil:
 	case state.cooldown:

@@ -66,7 +66,7 @@ func TestCooldownInAnotherProvidersRepository(t *testing.T) {
 	spec.Contents = []release.Content{{OS: "linux", Arch: "amd64", Files: map[string][]byte{"terraform-provider-gadget_v2.0.0": []byte("x")}}}
 	b.Origin.Add(release.For(t, spec))
 	gadget := *b
-	gadget.want.Provider, gadget.want.Cooldown = provider.MustParseAddress(pushbench.Host+"/acme/gadget"), time.Hour
+	gadget.want.Subject, gadget.want.Cooldown = provider.MustParseAddress(pushbench.Host+"/acme/gadget"), time.Hour
 	_, out, err := gadget.sync()
 	if err != nil || !errors.Is(failure(out), repo.ErrOccupied) || b.State() != nil {
 		t.Errorf("%v, %+v, state %+v", err, out, b.State())

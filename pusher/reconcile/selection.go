@@ -1,14 +1,13 @@
 package reconcile
 
 import (
-	"context"
 	"fmt"
 	"slices"
 
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
-	"github.com/ocibridge/ocibridge/pusher/repo"
 )
 
 // selected returns the versions in vs that the want selects, newest first. If there are none, it returns an error,
@@ -43,16 +42,24 @@ func (w *Want) noVersion(vs []provider.Version) error {
 	provider.SortVersions(vs)
 	switch {
 	case len(vs) == 0:
-		return hint.Wrap(fmt.Errorf("%s: %w: its source offers none", w.Provider, origin.ErrVersionNotFound), "check the address, and from, of its provider block")
+		return hint.Wrap(fmt.Errorf("%s: %w: its source offers none", w.Subject, origin.ErrVersionNotFound), "%s", checkSource(w.Subject))
 	case w.Versions.IsZero():
-		return hint.Wrap(fmt.Errorf("%s: %w: there are only prereleases", w.Provider, origin.ErrVersionNotFound), "prereleases = true in its provider block selects them; the newest is %s", vs[len(vs)-1])
+		return hint.Wrap(fmt.Errorf("%s: %w: there are only prereleases", w.Subject, origin.ErrVersionNotFound), "prereleases = true in its %s block selects them; the newest is %s", w.Subject.Kind(), vs[len(vs)-1])
 	}
 	prereleases := "; a prerelease must be named exactly, unless prereleases = true is set"
 	if w.Prereleases {
 		prereleases = ""
 	}
-	return hint.Wrap(fmt.Errorf("%s: %w: nothing matches versions = %q of its provider block", w.Provider, origin.ErrVersionNotFound, w.Versions),
+	return hint.Wrap(fmt.Errorf("%s: %w: nothing matches versions = %q of its %s block", w.Subject, origin.ErrVersionNotFound, w.Versions, w.Subject.Kind()),
 		`the newest version is %s%s. To want no version at all, write versions = "< 0.0.0"`, vs[len(vs)-1], prereleases)
+}
+
+// checkSource returns the hint for a provider or a module without versions.
+func checkSource(a subject.Address) string {
+	if subject.TraitsOf(a).Packages {
+		return "check the address, and from, of its provider block"
+	}
+	return fmt.Sprintf("check the address of its %s block", a.Kind())
 }
 
 // hasAny reports whether any of the platforms is wanted.
@@ -61,22 +68,7 @@ func (w *Want) hasAny(ps []provider.Platform) bool {
 }
 
 // counts reports whether a version counts towards [Want.Latest]. A version without a package for the wanted platforms does
-// not count. A version whose plan failed counts.
+// not count. A version whose plan failed counts, and so does every version of a module.
 func (w *Want) counts(o plannedVersion) bool {
 	return o.err != nil || o.step != nil && w.hasAny(o.step.Platforms)
-}
-
-// noPlatform returns the error for a want if none of its versions has a package for the wanted platforms.
-func (p *planner) noPlatform(ctx context.Context, newest provider.Version) error {
-	has, err := p.want.Source.Platforms(ctx, p.want.Provider, p.listing, newest)
-	if err != nil {
-		return err
-	}
-	out := fmt.Errorf("%s: %w: no selected version has a package for a platform of its provider block", p.want.Provider, origin.ErrPlatformNotFound)
-	has = slices.Clone(has)
-	provider.SortPlatforms(has)
-	if len(has) == 0 {
-		return hint.Wrap(out, "its source lists no platform of %s", newest)
-	}
-	return hint.Wrap(out, "the newest selected version, %s, is offered for %s", newest, repo.JoinNames(has))
 }

@@ -53,7 +53,7 @@ func (p *pruner) sweepIndex(ctx context.Context, u untagged, named map[digest.Di
 	switch {
 	case err == nil:
 		p.swept = append(p.swept, u.version)
-		if u.tied {
+		if u.tied && !p.pruned()[u.step.Version] {
 			p.out.Pruned = append(p.out.Pruned, u.step)
 		}
 		return nil
@@ -129,12 +129,14 @@ func unreached(packages []artifact.Package, reached map[digest.Digest]bool) (siz
 
 // children returns the manifests that deleted indexes named. It omits evidence without a
 // SHA256SUMS. Several unsigned versions can share such evidence, and a concurrent push of
-// another version might rely on the evidence.
+// another version might rely on the evidence. The index of a module is its only manifest.
 func (p *pruner) children(ctx context.Context) []ocispec.Descriptor {
 	var out []ocispec.Descriptor
 	for _, v := range p.swept {
 		for _, pkg := range v.Packages {
-			out = append(out, pkg.Manifest)
+			if pkg.Manifest.Digest != v.Index.Digest {
+				out = append(out, pkg.Manifest)
+			}
 		}
 		if v.Evidence == nil {
 			continue

@@ -30,27 +30,28 @@ import (
 	"github.com/ocibridge/ocibridge/pusher/repo"
 )
 
-// Want says which versions a provider's repository should have.
+// Want says which versions the repository of a provider or a module should have.
 type Want struct {
-	Provider provider.Address
-	// Source is the origin of the versions.
-	Source origin.Source
+	Subject subject.Address
+	// Source is the origin of a provider's versions, and Modules the origin of a module's versions.
+	Source  origin.Source
+	Modules ModuleSource
 	// Versions is the constraint that wanted versions meet. Zero: every release. Prereleases
 	// is set if prereleases that meet the constraint are wanted even if the constraint does
 	// not name them.
 	Versions    provider.VersionSet
 	Prereleases bool
-	// Latest is the number of newest versions that are wanted. Only versions with a package
-	// for one of the wanted platforms count. 0: all versions.
+	// Latest is the number of newest versions that are wanted. Of a provider, only versions with a
+	// package for one of the wanted platforms count. 0: all versions.
 	Latest int
-	// Platforms lists the wanted platforms; the source need not have all of them. Empty: all
-	// platforms.
+	// Platforms lists the wanted platforms of a provider; the source need not have all of them.
+	// Empty: all platforms.
 	Platforms []provider.Platform
 	// Cooldown is the minimum time between the first sync that sees a version and the sync
 	// that pushes it. 0: a version is pushed immediately.
 	Cooldown time.Duration
-	// Keep is set if pull-through also writes the provider's repository. Nothing is pruned in
-	// that repository.
+	// Keep is set if pull-through also writes the repository. Nothing is pruned in that
+	// repository.
 	Keep bool
 }
 
@@ -67,16 +68,16 @@ type Options struct {
 	// Prune removes versions that no [Want] requests.
 	Prune bool
 	// PruneLimit is the maximum number of versions that a prune may remove. 0: at most
-	// [DefaultPruneLimit] versions, and never the last version of a provider.
+	// [DefaultPruneLimit] versions, and never the last version of a provider or a module.
 	PruneLimit int
-	// Served returns the part of a stored version that a gateway serves. A sync repairs a
+	// Served returns the part of a provider's stored version that a gateway serves. A sync repairs a
 	// version that the gateway refuses. The error wraps [ErrNotServed] if the gateway refuses
 	// the version. Any other error comes from the store. Nil: a gateway serves everything.
 	Served func(ctx context.Context, store artifact.Fetcher, a provider.Address, v provider.Version, found *artifact.Version) (*artifact.Version, error)
 	// OnPlanned is called when the plan of a version is ready. It is called with the zero
-	// version when the plan of a provider is ready. Several goroutines call it
+	// version when the plan of a provider or a module is ready. Several goroutines call it
 	// concurrently. Nil: it is not called.
-	OnPlanned func(provider.Address, provider.Version)
+	OnPlanned func(subject.Address, provider.Version)
 }
 
 // DefaultPruneLimit is the maximum number of versions that a prune removes by default.
@@ -99,7 +100,7 @@ func NewSyncer(o Options) *Syncer {
 	}
 	o.Push = o.Push.WithDefaults()
 	if o.OnPlanned == nil {
-		o.OnPlanned = func(provider.Address, provider.Version) {}
+		o.OnPlanned = func(subject.Address, provider.Version) {}
 	}
 	p := pusher.New(o.Push)
 	return &Syncer{o, p, p.Session(), cache}
@@ -109,25 +110,26 @@ func NewSyncer(o Options) *Syncer {
 type Step struct {
 	pusher.Step
 
-	dest    repo.Destination
-	release *origin.Release    // to push; nil if the step pushes nothing
-	index   ocispec.Descriptor // the index that the version's tag names; zero for a push
+	dest  repo.Destination
+	push  func(context.Context) (*pusher.Result, error) // nil if the step pushes nothing
+	index ocispec.Descriptor                            // what the version's tag names; zero for a push
+	tag   ociaddr.Tag                                   // of a stored version
 }
 
 // Failure is the failure to process a provider or a module, or one version of it.
 type Failure struct {
 	Subject subject.Address
-	Version provider.Version // zero: the whole provider
+	Version provider.Version // zero: the whole provider or module
 	Err     error
 }
 
-// Plan says what a sync will do. The providers in Steps are in the order of the wants. The
-// versions of each provider are sorted, newest first.
+// Plan says what a sync will do. The providers and modules in Steps are in the order of the
+// wants. The versions of each of them are sorted, newest first.
 type Plan struct {
 	Steps    []Step
 	Warnings []string
 	Failures []Failure
-	// Unasked is the number of stored versions that no provider block requests and that the
+	// Unasked is the number of stored versions that no block requests and that the
 	// sync does not prune.
 	Unasked int
 	// Kept is the number of versions in Unasked that no prune removes, because pull-through also
@@ -154,8 +156,8 @@ func (p *Plan) Count(a pusher.Action) (n int, bytes int64) {
 	return n, bytes
 }
 
-// Plan compares origins and repositories, and changes nothing. A failure of one provider is
-// recorded in the plan, and does not affect other providers.
+// Plan compares origins and repositories, and changes nothing. A failure of one provider or
+// module is recorded in the plan, and does not affect others.
 func (s *Syncer) Plan(ctx context.Context, wants []Want) (*Plan, error) {
 	parts := make([]*Plan, len(wants))
 	g, gctx := errgroup.WithContext(ctx)
@@ -163,13 +165,13 @@ func (s *Syncer) Plan(ctx context.Context, wants []Want) (*Plan, error) {
 	for i, w := range wants {
 		g.Go(func() error {
 			var err error
-			if parts[i], err = s.planProvider(gctx, w); err != nil {
+			if parts[i], err = s.planOne(gctx, w); err != nil {
 				if gctx.Err() != nil {
 					return context.Cause(gctx)
 				}
-				parts[i] = &Plan{Failures: []Failure{{Subject: w.Provider, Err: err}}, Warnings: parts[i].Warnings}
+				parts[i] = &Plan{Failures: []Failure{{Subject: w.Subject, Err: err}}, Warnings: parts[i].Warnings}
 			}
-			s.o.OnPlanned(w.Provider, provider.Version{})
+			s.o.OnPlanned(w.Subject, provider.Version{})
 			return nil
 		})
 	}
@@ -206,13 +208,14 @@ func (o *Outcome) warn(format string, args ...any) {
 
 // Apply carries out a plan. First it notes which versions it has seen, and which indexes it
 // will replace. Then it pushes, and removes announcements that no push needs. Then it
-// summarizes the versions that it has found or stored, and prunes the repositories of providers without failures. It calls done for each push that succeeds.
+// summarizes the versions that it has found or stored, and prunes the repositories of providers and modules
+// without failures. It calls done for each push that succeeds.
 // Several goroutines call done concurrently.
 func (s *Syncer) Apply(ctx context.Context, plan *Plan, done func(*pusher.Result)) (*Outcome, error) {
 	out := &Outcome{Failures: slices.Clone(plan.Failures)}
 	for _, state := range plan.states {
-		if err := s.record(ctx, state, plan.replacements(state.provider), out); err != nil {
-			out.Failures = append(out.Failures, Failure{Subject: state.provider, Err: err})
+		if err := s.record(ctx, state, plan.replacements(state.subject), out); err != nil {
+			out.Failures = append(out.Failures, Failure{Subject: state.subject, Err: err})
 		}
 	}
 	if err := s.push(ctx, plan, out, done); err != nil {
@@ -224,7 +227,11 @@ func (s *Syncer) Apply(ctx context.Context, plan *Plan, done func(*pusher.Result
 			return out, err
 		}
 	}
-	if text := repo.SummaryWarning(s.session.Summarize(ctx)); text != "" {
+	warning := repo.FetchedWarning
+	if slices.ContainsFunc(plan.states, func(s *repositoryState) bool { return s.subject.Kind().Traits().Packages }) {
+		warning = repo.SummaryWarning
+	}
+	if text := warning(s.session.Summarize(ctx)); text != "" {
 		out.warn("%s", text)
 	}
 	return out, s.prune(ctx, plan, out)
@@ -233,36 +240,32 @@ func (s *Syncer) Apply(ctx context.Context, plan *Plan, done func(*pusher.Result
 // markKept marks the versions that are in place, see [repo.Destination].
 func (p *Plan) markKept(out *Outcome) {
 	for _, step := range p.Steps {
-		i := slices.IndexFunc(p.states, func(s *repositoryState) bool { return s.provider == step.Provider })
-		if step.Action != pusher.ActionKeep || step.release != nil || i < 0 {
+		i := slices.IndexFunc(p.states, func(s *repositoryState) bool { return s.subject == step.Subject })
+		if step.Action != pusher.ActionKeep || step.push != nil || i < 0 {
 			continue
 		}
-		if err := p.states[i].dest.MarkTag(repo.TagOf(step.Version), step.index.Digest, step.index.Digest); err != nil {
-			out.Failures = append(out.Failures, Failure{Subject: step.Provider, Version: step.Version, Err: err})
+		if err := p.states[i].dest.MarkTag(step.tag, step.index.Digest, step.index.Digest); err != nil {
+			out.Failures = append(out.Failures, Failure{Subject: step.Subject, Version: step.Version, Err: err})
 		}
 	}
 }
 
-// push pushes the versions of a plan, several concurrently. It skips providers that failed as
-// a whole.
+// push pushes the versions of a plan, several concurrently. It skips providers and modules that
+// failed as a whole.
 func (s *Syncer) push(ctx context.Context, plan *Plan, out *Outcome, done func(*pusher.Result)) error {
 	results := make([]*pusher.Result, len(plan.Steps))
 	failures := make([]error, len(plan.Steps))
-	failed := func(a provider.Address) bool {
+	failed := func(a subject.Address) bool {
 		return slices.ContainsFunc(out.Failures, func(f Failure) bool { return f.Subject == a && f.Version.IsZero() })
 	}
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(s.o.Push.Jobs)
 	for i, step := range plan.Steps {
-		if step.release == nil || failed(step.Provider) {
+		if step.push == nil || failed(step.Subject) {
 			continue
 		}
 		g.Go(func() error {
-			push := s.pusher.Push
-			if step.Action == pusher.ActionRepair {
-				push = s.pusher.Repair
-			}
-			results[i], failures[i] = push(gctx, step.release)
+			results[i], failures[i] = step.push(gctx)
 			if failures[i] == nil {
 				done(results[i])
 				failures[i] = s.checkServed(gctx, step)
@@ -273,7 +276,7 @@ func (s *Syncer) push(ctx context.Context, plan *Plan, out *Outcome, done func(*
 	err := g.Wait()
 	for i, step := range plan.Steps {
 		if failures[i] != nil && ctx.Err() == nil {
-			out.Failures = append(out.Failures, Failure{Subject: step.Provider, Version: step.Version, Err: failures[i]})
+			out.Failures = append(out.Failures, Failure{Subject: step.Subject, Version: step.Version, Err: failures[i]})
 		}
 		if results[i] != nil {
 			out.Results = append(out.Results, results[i])
@@ -282,15 +285,15 @@ func (s *Syncer) push(ctx context.Context, plan *Plan, out *Outcome, done func(*
 	return err
 }
 
-// repositoryState holds the tags of a provider's repository, and what the plan has found out
-// about the repository. The tags are listed once.
+// repositoryState holds the tags of the repository of a provider or a module, and what the plan has
+// found out about the repository. The tags are listed once.
 type repositoryState struct {
-	provider provider.Address
+	subject  subject.Address
 	dest     repo.Destination
-	versions map[provider.Version]bool
-	tags     []ociaddr.Tag // all tags
-	keep     bool          // see [Want.Keep]
-	cooldown bool          // the provider has a cooldown
+	versions map[provider.Version]ociaddr.Tag // the tag of each stored version
+	tags     []ociaddr.Tag                    // all tags
+	keep     bool                             // see [Want.Keep]
+	cooldown bool                             // a cooldown applies
 
 	unseen    []provider.Version // versions of the source that no sync has seen before
 	firstSync bool               // no sync with a cooldown has run before
@@ -298,20 +301,16 @@ type repositoryState struct {
 	cacheMissed atomic.Bool // see [cachedStore.missed]
 }
 
-func (s *Syncer) repositoryState(ctx context.Context, a provider.Address) (*repositoryState, error) {
+func (s *Syncer) repositoryState(ctx context.Context, a subject.Address) (*repositoryState, error) {
 	dest, err := s.o.Push.Destination(ctx, a)
 	if err != nil {
 		return nil, err
 	}
-	state := &repositoryState{provider: a, dest: dest, versions: map[provider.Version]bool{}}
+	state := &repositoryState{subject: a, dest: dest}
 	if state.tags, err = artifact.ListAnyTags(repo.MayPush(ctx, dest.Repository), dest.Store); err != nil {
 		return nil, &repo.RegistryError{Op: "list tags of", Repository: dest.Repository, Err: err}
 	}
-	for _, t := range state.tags {
-		if v, ok := t.Version(); ok {
-			state.versions[v] = true
-		}
-	}
+	state.versions = ociaddr.TagsOf(a, state.tags)
 	return state, nil
 }
 
@@ -324,7 +323,7 @@ func (s *Syncer) cached(state *repositoryState) cachedStore {
 // read reads a stored version.
 func (p *planner) read(ctx context.Context, v provider.Version) (*artifact.Version, error) {
 	store := cachedStore{p.state.dest.Store, p.cache, &p.state.cacheMissed}
-	return repo.ReadVersion(ctx, store, p.state.dest.Repository, p.want.Provider, v)
+	return repo.ReadVersion(ctx, store, p.state.dest.Repository, p.want.Subject, v, p.state.versions[v])
 }
 
 func (p *planner) warn(format string, args ...any) {

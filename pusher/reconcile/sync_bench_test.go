@@ -37,7 +37,7 @@ func newSyncBench(t *testing.T, versions ...string) *syncBench {
 	b := &syncBench{bench: newBench(t), now: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)}
 	b.Origin.Remove("acme", "widget", "1.0.0")
 	b.offer(versions...)
-	b.want = reconcile.Want{Provider: pushbench.Widget, Source: b.Client}
+	b.want = reconcile.Want{Subject: pushbench.Widget, Source: b.Client}
 	push := b.bench.Options
 	push.Destination = func(context.Context, subject.Address) (repo.Destination, error) {
 		return repo.Destination{Repository: ociaddr.Repository{Registry: "registry.test", Name: "acme/widget"}, Store: registry.Repository{Repository: b.Repo}}, nil

@@ -194,18 +194,17 @@ func JoinNames(platforms []provider.Platform) string {
 }
 
 // ReadVersion reads a version of a repository. The error wraps [ErrOccupied] if the tag names
-// something other than a version of the provider. Any other error is a *[RegistryError].
-func ReadVersion(ctx context.Context, store artifact.ReferenceFetcher, r ociaddr.Repository, a provider.Address, v provider.Version) (*artifact.Version, error) {
-	found, err := artifact.Read(ctx, store, a, v)
+// something other than a version of the provider or module. Any other error is a *[RegistryError].
+func ReadVersion(ctx context.Context, store artifact.ReferenceFetcher, r ociaddr.Repository, a subject.Address, v provider.Version, tag ociaddr.Tag) (*artifact.Version, error) {
+	found, err := ReadComplete(ctx, store, a, v, tag)
 	if err == nil {
 		return found, nil
 	}
-	tag := TagOf(v)
 	switch {
 	case errors.Is(err, artifact.ErrForeign):
-		return nil, Occupied(r, tag, err, HelpForeign)
+		return nil, Occupied(r, tag, err, helpForeignOf(a))
 	case IsReplaceable(err):
-		return nil, Occupied(r, tag, err, "the tag is left as it was; ocibridge push --force replaces what it names")
+		return nil, Occupied(r, tag, err, "the tag is left as it was; "+subject.TraitsOf(a).Replace+" replaces what it names")
 	}
 	return nil, &RegistryError{"read " + string(tag) + " in", r, err}
 }
@@ -223,7 +222,7 @@ func (w Writer) CheckOwner(ctx context.Context, tag ociaddr.Tag, a subject.Addre
 	versions := slices.Collect(maps.Keys(tagged))
 	provider.SortVersions(versions)
 	forbidden, err := w.ProbeOwner(ctx, tag, versions, helpForeignOf(a), func(v provider.Version) (bool, error) {
-		found, err := w.readOwner(ctx, a, v, tagged[v])
+		found, err := ReadComplete(ctx, w.Dest.Store, a, v, tagged[v])
 		return err == nil && found.Owner != nil, err
 	})
 	if forbidden != nil {
@@ -232,12 +231,12 @@ func (w Writer) CheckOwner(ctx context.Context, tag ociaddr.Tag, a subject.Addre
 	return err
 }
 
-// readOwner reads a version whose owner is wanted. A provider's index must be complete.
-func (w Writer) readOwner(ctx context.Context, of subject.Address, v provider.Version, tag ociaddr.Tag) (*artifact.Version, error) {
+// ReadComplete is like [artifact.ReadTagged], but a provider's index must be complete.
+func ReadComplete(ctx context.Context, store artifact.ReferenceFetcher, of subject.Address, v provider.Version, tag ociaddr.Tag) (*artifact.Version, error) {
 	if a, ok := of.(provider.Address); ok {
-		return artifact.Read(ctx, w.Dest.Store, a, v)
+		return artifact.Read(ctx, store, a, v)
 	}
-	return artifact.ReadTagged(ctx, w.Dest.Store, of, v, tag)
+	return artifact.ReadTagged(ctx, store, of, v, tag)
 }
 
 // helpForeignOf returns the hint for a repository that belongs to another provider or module than a.

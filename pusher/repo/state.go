@@ -186,9 +186,9 @@ type pendingState struct {
 	change StateChange
 }
 
-// NoteStored notes a version that was found or stored, for Summarize. It ignores a version whose
+// NoteStored notes a version of a provider that was found or stored, for Summarize. It ignores a version whose
 // index does not say everything that a list needs, and the versions of a bundle, which has no state.
-func (s *Session) NoteStored(a provider.Address, dest Destination, v provider.Version, found *artifact.Version) {
+func (s *Session) NoteStored(a subject.Address, dest Destination, v provider.Version, found *artifact.Version) {
 	described, ok := found.Summary()
 	if !ok || dest.Store.Remote() == nil {
 		return

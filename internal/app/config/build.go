@@ -44,6 +44,7 @@ func (d *decoder) config(f *fileBlock) *Config {
 	c.registries = d.registries(f.Registries)
 	c.Trust = d.trust(f.Trust)
 	c.Providers = d.providers(f.Providers)
+	c.Modules = d.syncedModules(f.Modules)
 	c.PullThrough = d.pullThrough(f.PullThrough)
 	if d.of(&f.Gateway) != nil {
 		// If a value of the gateway block could not be read, combinations of arguments are not checked in this block. The other
@@ -313,12 +314,26 @@ func (d *decoder) providers(blocks []Provider) []Provider {
 	for i := range blocks {
 		p, b := &blocks[i], d.of(&blocks[i])
 		p.Source = b.source
-		if !b.has("versions") && !b.has("latest") {
-			d.conflict(b.header, `Neither versions nor latest says which versions: for all that there are, write versions = ">= 0".`)
-		}
+		d.checkVersions(b)
 		d.warnOfClients(b.header, p.Address.ClientWarning())
 	}
 	return blocks
+}
+
+func (d *decoder) syncedModules(blocks []Module) []Module {
+	for i := range blocks {
+		m, b := &blocks[i], d.of(&blocks[i])
+		m.Source = b.source
+		d.checkVersions(b)
+	}
+	return blocks
+}
+
+// checkVersions reports an error unless a block says which versions sync keeps.
+func (d *decoder) checkVersions(b *block) {
+	if !b.has("versions") && !b.has("latest") {
+		d.conflict(b.header, `Neither versions nor latest says which versions: for all that there are, write versions = ">= 0".`)
+	}
 }
 
 // warnOfClients reports warning, the result of a ClientWarning method. It does nothing if

@@ -53,6 +53,7 @@ type Config struct {
 
 	Trust       trust.Rules // the trust blocks
 	Providers   []Provider
+	Modules     []Module
 	PullThrough *PullThrough // nil without a pull_through block
 	Gateway     Gateway
 

@@ -84,6 +84,8 @@ type fileBlock struct {
 	Trust []trustBlock `hcl:"trust,block"`
 	// A provider that `sync` keeps in the registry.
 	Providers []Provider `hcl:"provider,block"`
+	// A public module that `sync` keeps in the registry.
+	Modules []Module `hcl:"module,block"`
 	// Providers that the gateway fetches, verifies and stores at their first request; see `ocibridge help
 	// pull-through`. Without the block, the gateway fetches nothing. The exception is a `serve` with neither a
 	// configuration file nor a template: it fetches all providers as long as it listens on a loopback address.
@@ -228,6 +230,23 @@ type Provider struct {
 	// The source: `origin`, the `https:` URL of another network mirror, or the path of a folder that `providers
 	// mirror` wrote. The path must begin with `./`, `../` or `/`.
 	From Source `hcl:"from,optional" value:"source" default:"origin"`
+
+	Source string // "FILE:LINE"
+}
+
+// Module is a module block. The command sync mirrors the public module.
+type Module struct {
+	Address module.Address `hcl:"ADDRESS,label" value:"module address"`
+
+	// The versions, as in `required_providers`. You must set `versions` or `latest`. In a `module` block of a configuration,
+	// constraints differ in one form: there, `~> 1` also allows 2.0.0. Write `>= 1` here for that.
+	Versions provider.VersionSet `hcl:"versions,optional" value:"version constraint"`
+	// The number of versions to keep, counted from the newest one that matches.
+	Latest int `hcl:"latest,optional" value:"number"`
+	// Include prereleases that the constraint does not name.
+	Prereleases bool `hcl:"prereleases,optional" value:"bool" default:"false"`
+	// The minimum age of a version, counted from when a sync first saw it, or a push first fetched it.
+	Cooldown time.Duration `hcl:"cooldown,optional" value:"duration" default:"0s"`
 
 	Source string // "FILE:LINE"
 }

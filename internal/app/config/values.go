@@ -91,7 +91,7 @@ func (d *decoder) parsers() (byName, byKind map[string]any) {
 		"size": ParseSize, "source": d.parseSource, "text": parseText, "text or json": parseFormat, "time": parseTime,
 		"unsigned": parseUnsigned, "version constraint": provider.ParseConstraint,
 		// Kinds of labels.
-		"oidc name": parseName, "provider address": provider.ParseAddress, "registry": ociaddr.ParseRegistry,
+		"oidc name": parseName, "provider address": provider.ParseAddress, "module address": module.ParseAddress, "registry": ociaddr.ParseRegistry,
 		"token name": parseName, "trust pattern": provider.ParsePattern,
 	}
 	return byName, byKind

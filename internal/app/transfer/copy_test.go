@@ -244,12 +244,12 @@ func TestOpenWants(t *testing.T) {
 		PullThrough: &config.PullThrough{Enabled: true, Scope: pull.Scope{Selector: provider.Selector{Include: []provider.Pattern{provider.MustParsePattern(stored.Host + "/acme/c")}}}},
 	}
 	registry := origin.NewRegistry(origin.RegistryOptions{})
-	w := transfer.OpenWants(c, c.Providers, registry)
+	w := transfer.OpenWants(c, transfer.AllBlocks(c), registry)
 	defer w.Close()
 	if w.Wants[0].Source != w.Wants[1].Source || w.Wants[2].Source != origin.Source(registry) {
 		t.Errorf("%+v", w.Wants)
 	}
-	if _, err := w.Wants[3].Source.Versions(t.Context(), w.Wants[3].Provider); err == nil || !strings.Contains(err.Error(), "provider block at") {
+	if _, err := w.Wants[3].Source.Versions(t.Context(), provider.MustParseAddress(stored.Host+"/acme/d")); err == nil || !strings.Contains(err.Error(), "provider block at") {
 		t.Errorf("%v", err)
 	}
 	if w.Wants[1].Keep || !w.Wants[2].Keep {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/origins/closure"
 	"github.com/ocibridge/ocibridge/internal/origins/gitfiles"
 	"github.com/ocibridge/ocibridge/internal/origins/moduleorigin"
 	"github.com/ocibridge/ocibridge/internal/origins/modulezip"
@@ -31,6 +32,10 @@ type Modules struct {
 	Requests []query.Query[module.Address]
 	All      bool // yield every version that matches a constraint, and not only the newest
 	DryRun   bool // store nothing
+	// Closure also yields the modules that these modules call, and that those call.
+	Closure bool
+	// Strict fails before anything is stored if something of the closure cannot be brought.
+	Strict bool
 }
 
 // PushedModule is the result of the push of a public module.
@@ -44,17 +49,35 @@ type ModuleProgress interface {
 	Event(pusher.Event)
 	Warn(string)
 	Done(*PushedModule)
+	Missing(closure.Missing) // what a closure cannot have; before the first Done
 }
 
 // Push fetches the requested versions and stores them in a registry. It overwrites OnEvent of the given options.
 func (m *Modules) Push(ctx context.Context, to *registry.Repositories, o pusher.Options, progress ModuleProgress) ([]*PushedModule, error) {
 	o.OnEvent = progress.Event
-	p := pusher.New(o)
-	all := newBatch(o.Jobs, progress.Done)
-	results, err := all.wait(m.each(ctx, to, progress.Warn, func(f *moduleFetch) error {
-		f.origin, f.pusher, f.force, f.dryRun = m.Origin, p, o.Force, m.DryRun
+	with := moduleFetch{origin: m.Origin, pusher: pusher.New(o), force: o.Force, dryRun: m.DryRun}
+	if m.Closure {
+		c, err := m.follow(ctx, to, with, o.Jobs, progress)
+		if err != nil {
+			return nil, Explain(to, err)
+		}
+		defer c.close()
+		return c.push(ctx, o.Jobs, progress)
+	}
+	return pushModules(ctx, to, with.pusher, o.Jobs, progress, func(add func(modulePush) error) error {
+		return m.each(ctx, to, with, progress.Warn, func(f *moduleFetch) error { return add(f.push) })
+	})
+}
+
+// modulePush stores one version.
+type modulePush func(context.Context) (*PushedModule, error)
+
+// pushModules stores all versions that each adds.
+func pushModules(ctx context.Context, to *registry.Repositories, p *pusher.Pusher, jobs int, progress ModuleProgress, each func(add func(modulePush) error) error) ([]*PushedModule, error) {
+	all := newBatch(jobs, progress.Done)
+	results, err := all.wait(each(func(push modulePush) error {
 		return all.add(func() (*PushedModule, error) {
-			result, err := f.push(ctx)
+			result, err := push(ctx)
 			return result, Explain(to, err)
 		})
 	}))
@@ -64,8 +87,8 @@ func (m *Modules) Push(ctx context.Context, to *registry.Repositories, o pusher.
 	return results, err
 }
 
-// each calls fn for every requested version.
-func (m *Modules) each(ctx context.Context, to *registry.Repositories, warn func(string), fn func(*moduleFetch) error) error {
+// each calls fn for every requested version. with has the fields that all fetches have in common.
+func (m *Modules) each(ctx context.Context, to *registry.Repositories, with moduleFetch, warn func(string), fn func(*moduleFetch) error) error {
 	for _, r := range m.Requests {
 		dest, err := Destination(to)(ctx, r.Address)
 		if err != nil {
@@ -89,7 +112,9 @@ func (m *Modules) each(ctx context.Context, to *registry.Repositories, warn func
 			if !slices.Contains(listing.Versions, v) {
 				return listing.NoVersion(r.Address, v)
 			}
-			if err := fn(&moduleFetch{module: r.Address, version: v, spellings: listing.Spellings[v], dest: dest}); err != nil {
+			f := with
+			f.module, f.version, f.spellings, f.dest = r.Address, v, listing.Spellings[v], dest
+			if err := fn(&f); err != nil {
 				return err
 			}
 		}
@@ -116,37 +141,74 @@ type moduleFetch struct {
 
 // push fetches the version and stores it.
 func (f *moduleFetch) push(ctx context.Context) (*PushedModule, error) {
-	// 1. Ask the origin where the version is, and for the commit there.
-	at, commit, err := f.locate(ctx)
+	p, err := f.prepare(ctx)
 	if err != nil {
 		return nil, err
 	}
+	defer p.close()
+	return p.push(ctx)
+}
+
+// preparedModule is a version that is ready to be stored.
+type preparedModule struct {
+	*moduleFetch
+	stored *artifact.Version
+	zip    *modulezip.Zip // nil if the version is stored already
+}
+
+// prepare fetches the version, unless it is stored. The caller must close the result.
+func (f *moduleFetch) prepare(ctx context.Context) (*preparedModule, error) {
+	// 1. Ask the origin where the version is, and for the commit there.
+	at, err := f.origin.Locate(ctx, f.module, f.version.String())
+	if err != nil {
+		return nil, err
+	}
+	var commit gitfiles.Commit
+	if !f.force {
+		if commit, err = f.resolve(ctx, at); err != nil {
+			return nil, err
+		}
+	}
+	return f.prepareAt(ctx, at, commit)
+}
+
+// prepareAt prepares the version that is at a location. The commit is zero if it is not known yet.
+func (f *moduleFetch) prepareAt(ctx context.Context, at moduleorigin.Location, commit gitfiles.Commit) (*preparedModule, error) {
 	// 2. If a commit of the same location is stored, the commits decide.
 	if known, err := f.known(ctx, at, commit); err != nil {
 		return nil, f.failed(err)
 	} else if known != nil {
-		result, err := f.put(ctx, known, nil)
-		if err != nil {
-			return nil, err
-		}
-		return &PushedModule{Result: result}, nil
+		return &preparedModule{f, known, nil}, nil
 	}
 	// 3. Fetch and pack the files.
 	z, commit, err := f.fetch(ctx, at)
 	if err != nil {
 		return nil, f.failed(err)
 	}
-	defer z.Close()
-	// 4. Store them.
-	result, err := f.put(ctx, &artifact.Version{
+	return &preparedModule{f, &artifact.Version{
 		Owner: f.module, Version: f.version, Packages: []artifact.Package{{Digest: z.Digest, Size: z.Size, H1: z.H1}}, Revision: commit.Commit,
 		Provenance: artifact.Provenance{Location: at.String(), Folder: at.Folder, Tree: commit.Tree, TagObject: commit.TagObject},
-	}, z)
+	}, z}, nil
+}
+
+// close removes the fetched files.
+func (p *preparedModule) close() {
+	if p.zip != nil {
+		p.zip.Close()
+	}
+}
+
+// push stores the version.
+func (p *preparedModule) push(ctx context.Context) (*PushedModule, error) {
+	result, err := p.put(ctx, p.stored, p.zip)
 	if err != nil {
 		return nil, err
 	}
-	result.Warnings = append(result.Warnings, z.Warnings...)
-	return &PushedModule{result, len(z.Files)}, nil
+	if p.zip == nil {
+		return &PushedModule{Result: result}, nil
+	}
+	result.Warnings = append(result.Warnings, p.zip.Warnings...)
+	return &PushedModule{result, len(p.zip.Files)}, nil
 }
 
 // failed adds the version to an error.
@@ -173,14 +235,12 @@ func (removedZip) Read([]byte) (int, error) {
 	return 0, hint.New("the stored version was removed meanwhile", "run it again")
 }
 
-// locate returns the location of the version that clients get, and the commit there, if the server's list of references
-// tells it. If the origin lists the version in several forms, all of them must lead to the same content.
-func (f *moduleFetch) locate(ctx context.Context) (at moduleorigin.Location, commit gitfiles.Commit, err error) {
-	if at, err = f.origin.Locate(ctx, f.module, f.version.String()); err != nil || f.force {
-		return at, commit, err
-	}
-	if commit, err = f.origin.Resolve(ctx, at); err != nil {
-		return at, commit, f.failed(err)
+// resolve returns the commit at the location that clients get, if the server's list of references tells it. If the origin
+// lists the version in several forms, all of them must lead to the same content.
+func (f *moduleFetch) resolve(ctx context.Context, at moduleorigin.Location) (gitfiles.Commit, error) {
+	commit, err := f.origin.Resolve(ctx, at)
+	if err != nil {
+		return commit, f.failed(err)
 	}
 	for _, spelling := range f.spellings {
 		if spelling == f.version.String() {
@@ -191,13 +251,13 @@ func (f *moduleFetch) locate(ctx context.Context) (at moduleorigin.Location, com
 			continue // the origin knows the version by its canonical form only
 		}
 		if err != nil {
-			return at, commit, err
+			return commit, err
 		}
 		if err := f.compare(ctx, at, other, spelling); err != nil {
-			return at, commit, f.failed(err)
+			return commit, f.failed(err)
 		}
 	}
-	return at, commit, nil
+	return commit, nil
 }
 
 // compare returns an error that wraps [moduleorigin.ErrTwins] unless two locations of the version have the same content.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/internal/app/config"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/registries/query"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
@@ -19,52 +20,83 @@ type Wants struct {
 	folders map[string]*origin.MirrorDir
 }
 
-// Selected returns the provider blocks that the queries select, in the order of the file. Without
-// queries, it returns all blocks. A query that selects no block is an error.
-func Selected(blocks []config.Provider, queries []query.Query[provider.Address]) ([]config.Provider, error) {
-	if len(queries) == 0 {
-		return blocks, nil
+// Blocks are the blocks that say what sync keeps in the registry.
+type Blocks struct {
+	Providers []config.Provider
+	Modules   []config.Module
+}
+
+// AllBlocks returns the provider and module blocks of a configuration.
+func AllBlocks(c *config.Config) Blocks { return Blocks{c.Providers, c.Modules} }
+
+// Addresses returns the addresses of the blocks: the providers, and then the modules.
+func (b Blocks) Addresses() (out []subject.Address) {
+	for _, p := range b.Providers {
+		out = append(out, p.Address)
 	}
-	chosen := make([]bool, len(blocks))
+	for _, m := range b.Modules {
+		out = append(out, m.Address)
+	}
+	return out
+}
+
+// Selected returns the blocks that the queries select. Without queries, it returns all blocks. A query that selects no
+// block is an error.
+func (b Blocks) Selected(queries []query.Query[subject.Address]) (out Blocks, err error) {
+	if len(queries) == 0 {
+		return b, nil
+	}
+	chosen := map[subject.Address]bool{}
 	for _, q := range queries {
 		found := false
-		for i, p := range blocks {
-			if q.Pattern != nil && q.Pattern.Covers(p.Address) || q.Pattern == nil && q.Address == p.Address {
-				chosen[i], found = true, true
+		for _, a := range b.Addresses() {
+			if q.Pattern != nil && q.Pattern.Covers(a) || q.Pattern == nil && q.Address == a {
+				chosen[a], found = true, true
 			}
 		}
 		if !found && q.Pattern != nil {
-			return nil, hint.New(fmt.Sprintf("no provider block matches %s", q.Pattern), "ocibridge config show prints the provider blocks in force")
+			return out, hint.New(fmt.Sprintf("no %s block matches %s", q.Pattern.Kind(), q.Pattern), "ocibridge config show prints the %s blocks in force", q.Pattern.Kind())
 		}
 		if !found {
-			return nil, hint.New(fmt.Sprintf("no provider block is for %s", q.Address),
-				"write one into ocibridge.hcl (ocibridge help syncing shows how), or store single versions with: ocibridge push %s@VERSION", q.Address)
+			return out, hint.New(fmt.Sprintf("no %s block is for %s", q.Address.Kind(), q.Address),
+				"write one into ocibridge.hcl (ocibridge help syncing shows how), or store single versions with: "+subject.TraitsOf(q.Address).Fetch, q.Address)
 		}
 	}
-	var out []config.Provider
-	for i, p := range blocks {
-		if chosen[i] {
-			out = append(out, p)
+	for _, p := range b.Providers {
+		if chosen[p.Address] {
+			out.Providers = append(out.Providers, p)
+		}
+	}
+	for _, m := range b.Modules {
+		if chosen[m.Address] {
+			out.Modules = append(out.Modules, m)
 		}
 	}
 	return out, nil
 }
 
-// OpenWants opens the sources of the given provider blocks. The caller must close the result. An unusable source does
-// not affect other providers: only listing the versions of its own provider returns the error.
-func OpenWants(c *config.Config, blocks []config.Provider, registry *origin.Registry) *Wants {
+// OpenWants opens the sources of the given blocks. The wants are in the order of [Blocks.Addresses]. The caller must close
+// the result. An unusable source does not affect other providers: only listing the versions of its own provider returns the
+// error.
+func OpenWants(c *config.Config, blocks Blocks, registry *origin.Registry) *Wants {
 	w := &Wants{folders: map[string]*origin.MirrorDir{}}
-	pulls := func(a provider.Address) bool {
-		return c.PullThrough != nil && c.PullThrough.Enabled && c.PullThrough.Selector.Selects(a)
+	pulls := func(a subject.Address) bool {
+		return c.PullThrough != nil && c.PullThrough.Enabled && c.PullThrough.Selector.Any().Selects(a)
 	}
-	for _, p := range blocks {
+	for _, p := range blocks.Providers {
 		source, err := w.open(p.From, registry)
 		if err != nil {
 			source = unusable{err: fmt.Errorf("provider block at %s: %w", p.Source, err)}
 		}
 		w.Wants = append(w.Wants, reconcile.Want{
-			Provider: p.Address, Versions: p.Versions, Prereleases: p.Prereleases, Latest: p.Latest,
+			Subject: p.Address, Versions: p.Versions, Prereleases: p.Prereleases, Latest: p.Latest,
 			Platforms: p.Platforms, Cooldown: p.Cooldown, Keep: pulls(p.Address), Source: source,
+		})
+	}
+	for _, m := range blocks.Modules {
+		w.Wants = append(w.Wants, reconcile.Want{
+			Subject: m.Address, Versions: m.Versions, Prereleases: m.Prereleases, Latest: m.Latest, Cooldown: m.Cooldown,
+			Modules: newModuleSource(registry),
 		})
 	}
 	return w

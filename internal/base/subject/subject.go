@@ -36,6 +36,8 @@ type Traits struct {
 	List string
 	// Push is the command that stores versions. It contains %s for the address.
 	Push string
+	// Fetch is the command that stores a version from its origin. It contains %s for the address.
+	Fetch string
 	// Replace is the command that replaces a stored version.
 	Replace string
 	// Prefix precedes the path in names of files. It ends in a colon. No hostname contains a colon, so a path with a prefix
@@ -59,11 +61,11 @@ var table = []struct {
 	Traits
 }{
 	{Provider, Traits{
-		Plural: "providers", Copied: "results", List: "ocibridge list", Push: "ocibridge push '%s@>= 0'", Replace: "ocibridge push --force",
+		Plural: "providers", Copied: "results", List: "ocibridge list", Push: "ocibridge push '%s@>= 0'", Fetch: "ocibridge push %s@VERSION", Replace: "ocibridge push --force",
 		Page: "p", Packages: true, Origins: true, Mirrors: true,
 	}},
 	{Module, Traits{
-		Plural: "modules", Copied: "modules", List: "ocibridge module list", Push: "ocibridge module push FOLDER --as %s@VERSION", Replace: "ocibridge module push --force",
+		Plural: "modules", Copied: "modules", List: "ocibridge module list", Push: "ocibridge module push FOLDER --as %s@VERSION", Fetch: "ocibridge module push %s@VERSION", Replace: "ocibridge module push --force",
 		Prefix: "module:", Page: "m", LeadingV: true,
 	}},
 }

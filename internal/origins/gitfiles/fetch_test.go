@@ -155,6 +155,23 @@ func TestRefs(t *testing.T) {
 	}
 }
 
+// TestFreshCheckout: a file whose attributes differ in the default branch is written as in a fresh checkout of the commit.
+func TestFreshCheckout(t *testing.T) {
+	s := newServer(t)
+	dir := s.repository("r", tree{"x.ps1": "a\n", ".gitattributes": "*.ps1 eol=crlf\n"}, tree{"x.ps1": "a\n"})
+	s.must(dir, "", "tag", "v1", "main~1")
+	fresh := filepath.Join(t.TempDir(), "fresh")
+	s.must(s.root, "", "clone", "--quiet", "--branch", "v1", s.url+"/r", fresh)
+	got, _, err := s.fetch("r", "v1")
+	if err != nil || got["x.ps1"] != "a\r\n" {
+		t.Errorf("%v: %q", err, got)
+	}
+	differences(t, "a fresh checkout", got, read(t, fresh))
+	if later, err := s.clone("r", "v1"); err != nil || later["x.ps1"] != "a\n" {
+		t.Errorf("a checkout after that of the default branch: %v: %q", err, later)
+	}
+}
+
 // TestDepth compares the names that ?depth= allows with real Git.
 func TestDepth(t *testing.T) {
 	s := newServer(t)

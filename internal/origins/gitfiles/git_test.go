@@ -3,6 +3,7 @@ package gitfiles
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"net/http"
@@ -51,7 +52,7 @@ func newServer(tb testing.TB) *server {
 	}
 	backend := &cgi.Handler{
 		Path: filepath.Join(strings.TrimSpace(string(out)), "git-http-backend"),
-		Env:  gitEnvironment(s.root, "GIT_PROJECT_ROOT="+s.root, "GIT_HTTP_EXPORT_ALL=1"), Stderr: new(bytes.Buffer),
+		Env:  gitEnvironment(s.root, "GIT_PROJECT_ROOT="+s.root, "GIT_HTTP_EXPORT_ALL=1"), Stderr: io.Discard,
 	}
 	ca := tlsca.For(tb)
 	config, err := ca.ServerConfig()

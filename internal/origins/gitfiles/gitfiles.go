@@ -6,6 +6,11 @@
 // file and the attribute. Filters are not run. A pointer of Git LFS is refused, because a client with git-lfs gets another
 // file. The folder has no .git.
 //
+// The files are those of a fresh checkout of the commit. Clients without a depth check out the default branch first, and then
+// Git writes only the files whose blob differs in the wanted commit. So if the attributes of a file differ between the two
+// commits, but its blob does not, a client keeps the content that the attributes of the default branch mean. The package does
+// not detect this, because it would have to fetch the default branch as well.
+//
 // The remote repository and its files can be hostile. The package reads over HTTPS only, runs no program, writes nothing
 // outside the folder, and follows no link. It keeps packs in temporary files, and limits their size, the number and size of
 // files, and the work and memory that it spends on them. It refuses names and links that leave the folder, names that Git

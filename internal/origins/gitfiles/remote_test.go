@@ -243,6 +243,9 @@ func TestEnds(t *testing.T) {
 	s.repository("r", tree{"x": "x"})
 	for _, method := range []string{http.MethodGet, http.MethodPost} {
 		for _, begin := range []string{"", "0000", "00000008NAK\n0009\x01PACK"} {
+			if method == http.MethodGet && begin == "0000" {
+				continue // a whole list, of an empty repository
+			}
 			ctx, cancel := context.WithCancelCause(t.Context())
 			reason := errors.New("enough")
 			s.before = func(w http.ResponseWriter, r *http.Request) bool {

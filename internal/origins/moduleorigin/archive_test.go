@@ -21,6 +21,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 	"github.com/ocibridge/ocibridge/internal/origins/moduleorigin"
+	"github.com/ocibridge/ocibridge/internal/test/testkit"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/tlsca"
 	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/origin"
@@ -248,6 +249,7 @@ func TestMissingArchive(t *testing.T) {
 
 // TestManyFiles checks the bounds on the number and the names of an archive's files, and the memory that they take.
 func TestManyFiles(t *testing.T) {
+	testkit.LeaveToAll(t)
 	for name, tc := range map[string]struct {
 		entries int
 		name    string

@@ -22,6 +22,7 @@ import (
 	"os"
 	"regexp"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/ocibridge/ocibridge/internal/base/hint"
@@ -36,6 +37,16 @@ type Origin struct {
 	Registry *origin.Registry // sends all requests
 	// AllowLFSPointers writes pointers of Git LFS, as clients without git-lfs do. Otherwise, a pointer is an error.
 	AllowLFSPointers bool
+	// References, if it is not nil, lets Resolve use the list of references again that it read last.
+	References *References
+}
+
+// References holds the references of one repository, as they were when they were read. It is safe for concurrent use. Most
+// versions of a module are tags of one repository, so a command reads them once. It must not outlive the command.
+type References struct {
+	mu   sync.Mutex
+	url  string
+	refs *gitfiles.Refs
 }
 
 var (
@@ -81,7 +92,7 @@ func (o *Origin) Resolve(ctx context.Context, l Location) (gitfiles.Commit, erro
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, resolveTimeout, errSlow)
 	defer cancel()
-	refs, err := gitfiles.List(ctx, o.git(l), l.url.String())
+	refs, err := o.references(ctx, l)
 	if err != nil {
 		return gitfiles.Commit{}, fmt.Errorf("%s: %w", l, err)
 	}
@@ -97,10 +108,34 @@ func (o *Origin) Resolve(ctx context.Context, l Location) (gitfiles.Commit, erro
 	return commit, nil
 }
 
+// references returns the references of a repository.
+func (o *Origin) references(ctx context.Context, l Location) (*gitfiles.Refs, error) {
+	r, repository := o.References, l.url.String()
+	if r == nil {
+		return gitfiles.List(ctx, o.git(l), repository)
+	}
+	r.mu.Lock() // a second caller waits for the list
+	defer r.mu.Unlock()
+	if r.refs != nil && r.url == repository {
+		return r.refs, nil
+	}
+	refs, err := gitfiles.List(ctx, o.git(l), repository)
+	if err == nil {
+		r.url, r.refs = repository, refs
+	}
+	return refs, err
+}
+
+// Pins reports whether a location names a commit by its ID or by the first seven digits or more, so that it cannot lead to
+// another commit later.
+func (l Location) Pins(commit string) bool {
+	return l.Git && len(l.Ref) >= 7 && strings.HasPrefix(commit, strings.ToLower(l.Ref))
+}
+
 // TwinError returns an error that wraps [ErrTwins], and names two tags and what they name.
 func TwinError(l Location, tag, commit, other, otherCommit string) error {
 	return hint.Wrap(fmt.Errorf("%s: %w: %s names %s, and %s names %s", l, ErrTwins, tag, commit, other, otherCommit),
-		"nothing was stored, because nobody can tell which of them the version is: ask the publisher of the module to delete one. --force stores what clients get today")
+		"nothing was stored, because nobody can tell which of them the version is: ask the publisher of the module to delete one. ocibridge module push --force stores what clients get today")
 }
 
 const (

@@ -20,6 +20,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"io/fs"
 	"os"
 	"strings"
 	"time"
@@ -69,6 +70,9 @@ type Zip struct {
 
 // Open returns a reader of the whole zip. The Zip must stay open while it is read.
 func (z *Zip) Open() io.ReadCloser { return io.NopCloser(io.NewSectionReader(z.file, 0, z.Size)) }
+
+// FS returns the files in the zip. The Zip must stay open while they are read.
+func (z *Zip) FS() (fs.FS, error) { return zip.NewReader(z.file, z.Size) }
 
 // Close removes the temporary file.
 func (z *Zip) Close() error { return z.file.Close() }

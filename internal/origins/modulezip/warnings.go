@@ -129,16 +129,15 @@ func localCalls(ctx context.Context, root *os.Root, entries []entry) (out []loca
 		if err := context.Cause(ctx); err != nil {
 			return nil, err
 		}
-		parse := calls.ParserOf(path.Base(e.name))
-		if parse == nil {
+		if !calls.IsFile(e.name) {
 			continue
 		}
 		src, err := readSmall(root, e.name)
 		if err != nil {
 			return nil, err
 		}
-		for _, source := range calls.Sources(parse(src)) {
-			if calls.IsLocal(source) {
+		for _, c := range calls.Read(e.name, src).Calls {
+			if source := c.Source.Text; calls.IsLocal(source) {
 				out = append(out, localCall{e.name, path.Join(path.Dir(e.name), source)})
 			}
 		}
@@ -165,7 +164,7 @@ func readSmall(root *os.Root, name string) ([]byte, error) {
 func callWarnings(entries []entry, made []localCall) (out []string) {
 	configured := map[string]bool{} // the folders with configuration
 	for _, e := range entries {
-		if calls.ParserOf(path.Base(e.name)) != nil {
+		if calls.IsFile(e.name) {
 			configured[path.Dir(e.name)] = true
 		}
 	}

@@ -89,7 +89,7 @@ func TestWritersHoldTheLock(t *testing.T) {
 	versions, err := provider.ParseConstraint("1.0.0")
 	f.check(err)
 	syncer := reconcile.NewSyncer(reconcile.Options{Push: pusher.Options{Destination: w.destination}, First: true, Prune: true})
-	plan, err := syncer.Plan(t.Context(), []reconcile.Want{{Provider: gcWidget, Source: source, Versions: versions, Cooldown: time.Hour}})
+	plan, err := syncer.Plan(t.Context(), []reconcile.Want{{Subject: gcWidget, Source: source, Versions: versions, Cooldown: time.Hour}})
 	f.check(err)
 	if writes > 0 {
 		t.Errorf("a plan writes %d times", writes)

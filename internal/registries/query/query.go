@@ -115,17 +115,18 @@ func (f Form[A]) Parse(s string, versions bool) (q Query[A], err error) {
 // decides the kind, so a pattern for providers never selects modules.
 var kinds = map[int]struct {
 	query   func(string) (Query[subject.Address], error)
+	block   func(string) (Query[subject.Address], error)
 	pattern func(string) (subject.Pattern, error)
 	path    func(parts []string) (subject.Address, error)
 }{
-	3: {ofAny(Providers), Providers.pattern, func(p []string) (subject.Address, error) { return provider.AddressFromPath(p[0], p[1], p[2]) }},
-	4: {ofAny(Modules), Modules.pattern, func(p []string) (subject.Address, error) { return module.AddressFromPath(p[0], p[1], p[2], p[3]) }},
+	3: {ofAny(Providers.ParseOne), ofAny(Providers.parseBlock), Providers.pattern, func(p []string) (subject.Address, error) { return provider.AddressFromPath(p[0], p[1], p[2]) }},
+	4: {ofAny(Modules.ParseOne), ofAny(Modules.parseBlock), Modules.pattern, func(p []string) (subject.Address, error) { return module.AddressFromPath(p[0], p[1], p[2], p[3]) }},
 }
 
-// ofAny returns the method ParseOne of a form for queries of all kinds.
-func ofAny[A subject.Address](f Form[A]) func(string) (Query[subject.Address], error) {
+// ofAny returns a method of a form for queries of all kinds.
+func ofAny[A subject.Address](parse func(string) (Query[A], error)) func(string) (Query[subject.Address], error) {
 	return func(s string) (Query[subject.Address], error) {
-		q, err := f.ParseOne(s)
+		q, err := parse(s)
 		return Query[subject.Address]{q.Address, q.Version, q.Versions, q.Pattern}, err
 	}
 }
@@ -133,13 +134,24 @@ func ofAny[A subject.Address](f Form[A]) func(string) (Query[subject.Address], e
 func partsOf(s string) int { return strings.Count(s, "/") + 1 }
 
 // ParseEither parses an address of any kind, with or without a version or a constraint.
-func ParseEither(s string) (Query[subject.Address], error) {
+func ParseEither(s string) (Query[subject.Address], error) { return parseKind(s, false) }
+
+// ParseBlock parses PATTERN or ADDRESS of any kind, without a version.
+func ParseBlock(s string) (Query[subject.Address], error) { return parseKind(s, true) }
+
+func (f Form[A]) parseBlock(s string) (Query[A], error) { return f.Parse(s, false) }
+
+func parseKind(s string, block bool) (Query[subject.Address], error) {
 	name, _, _ := strings.Cut(s, "@")
 	k, ok := kinds[partsOf(name)]
 	if !ok {
 		k = kinds[3] // its error says what is missing
 	}
-	q, err := k.query(s)
+	parse := k.query
+	if block {
+		parse = k.block
+	}
+	q, err := parse(s)
 	if err != nil && !ok && partsOf(name) > 3 {
 		err = hint.Replace(err, "a provider is HOSTNAME/NAMESPACE/TYPE, and a module HOSTNAME/NAMESPACE/NAME/SYSTEM")
 	}

@@ -4,6 +4,7 @@ package gitserver
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"net/http/cgi"
@@ -35,7 +36,7 @@ func New(tb testkit.TB, dir string) *Server {
 	}
 	return &Server{dir, &cgi.Handler{
 		Path: filepath.Join(strings.TrimSpace(string(out)), "git-http-backend"),
-		Env:  Environment(dir, "GIT_PROJECT_ROOT="+dir, "GIT_HTTP_EXPORT_ALL=1"), Stderr: new(bytes.Buffer),
+		Env:  Environment(dir, "GIT_PROJECT_ROOT="+dir, "GIT_HTTP_EXPORT_ALL=1"), Stderr: io.Discard,
 	}}
 }
 

@@ -251,7 +251,7 @@ func TestCooldown(t *testing.T) {
 			options := b.pushOptions()
 			options.Now = func() time.Time { return now }
 			syncer := reconcile.NewSyncer(reconcile.Options{Push: options})
-			plan, err := syncer.Plan(t.Context(), []reconcile.Want{{Provider: widget, Source: b.origin, Versions: only, Cooldown: time.Hour}})
+			plan, err := syncer.Plan(t.Context(), []reconcile.Want{{Subject: widget, Source: b.origin, Versions: only, Cooldown: time.Hour}})
 			if err == nil {
 				out, err = syncer.Apply(t.Context(), plan, func(*pusher.Result) {})
 			}
@@ -385,7 +385,7 @@ func (b *bench) checkPrune() {
 		b.t.Fatal(err)
 	}
 	syncer := reconcile.NewSyncer(reconcile.Options{Push: b.pushOptions(), Prune: true})
-	plan, err := syncer.Plan(b.t.Context(), []reconcile.Want{{Provider: widget, Source: b.origin, Versions: only}})
+	plan, err := syncer.Plan(b.t.Context(), []reconcile.Want{{Subject: widget, Source: b.origin, Versions: only}})
 	if err != nil || len(plan.Failures) != 0 {
 		b.t.Fatalf("plan of the prune: %v, %+v", err, plan)
 	}

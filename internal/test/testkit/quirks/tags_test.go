@@ -119,7 +119,7 @@ func (b *bench) plannedSync(want reconcile.Want, constraint string) (*reconcile.
 	if want.Versions, err = provider.ParseConstraint(constraint); err != nil {
 		b.t.Fatal(err)
 	}
-	want.Provider, want.Source = widget, b.origin
+	want.Subject, want.Source = widget, b.origin
 	syncer := reconcile.NewSyncer(reconcile.Options{Push: b.pushOptions(), Prune: true, PruneLimit: 10, First: true})
 	plan, err := syncer.Plan(b.t.Context(), []reconcile.Want{want})
 	if err != nil {

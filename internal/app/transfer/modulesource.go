@@ -1,0 +1,85 @@
+package transfer
+
+import (
+	"context"
+	"errors"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/origins/gitfiles"
+	"github.com/ocibridge/ocibridge/internal/origins/moduleorigin"
+	"github.com/ocibridge/ocibridge/module"
+	"github.com/ocibridge/ocibridge/origin"
+	"github.com/ocibridge/ocibridge/pusher"
+	"github.com/ocibridge/ocibridge/pusher/reconcile"
+)
+
+// moduleSource is the origin of the module of one block.
+type moduleSource struct {
+	plan *moduleorigin.Origin // reads the references of a repository once, for all versions
+	push *moduleorigin.Origin // reads them for each version, as they may have changed since
+}
+
+var _ reconcile.ModuleSource = moduleSource{}
+
+func newModuleSource(registry *origin.Registry) moduleSource {
+	return moduleSource{
+		plan: &moduleorigin.Origin{Registry: registry, References: &moduleorigin.References{}},
+		push: &moduleorigin.Origin{Registry: registry},
+	}
+}
+
+// Versions implements [reconcile.ModuleSource].
+func (s moduleSource) Versions(ctx context.Context, a module.Address) (*origin.ModuleListing, error) {
+	return s.plan.Registry.ModuleVersions(ctx, a)
+}
+
+// Check implements [reconcile.ModuleSource].
+func (s moduleSource) Check(ctx context.Context, v reconcile.ModuleVersion, stored *artifact.Version) error {
+	f := fetchOf(s.plan, v)
+	f.dryRun = true
+	err := f.check(ctx, stored)
+	if stored != nil && (errors.Is(err, origin.ErrVersionNotFound) || errors.Is(err, gitfiles.ErrNoRef)) {
+		err = hint.Replace(err, "the origin lists this version, and no longer has it. The stored version stays, and clients get it as before")
+	}
+	return err
+}
+
+// Push implements [reconcile.ModuleSource].
+func (s moduleSource) Push(ctx context.Context, v reconcile.ModuleVersion) (*pusher.Result, error) {
+	pushed, err := fetchOf(s.push, v).push(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return pushed.Result, nil
+}
+
+func fetchOf(from *moduleorigin.Origin, v reconcile.ModuleVersion) *moduleFetch {
+	return &moduleFetch{origin: from, pusher: v.Pusher, module: v.Module, version: v.Version, spellings: v.Spellings, dest: v.Destination}
+}
+
+// check returns an error if the origin refuses the version, or has other content than the stored version, which is nil if
+// there is none.
+func (f *moduleFetch) check(ctx context.Context, stored *artifact.Version) error {
+	at, err := f.origin.Locate(ctx, f.module, f.version.String())
+	if err != nil {
+		return err
+	}
+	if stored != nil && len(f.spellings) <= 1 && stored.Provenance.Location == at.String() && at.Pins(stored.Revision) {
+		return nil
+	}
+	commit, err := f.resolve(ctx, at)
+	switch {
+	case err != nil, stored == nil:
+		return err
+	case commit.Commit != "" && commit.Commit == stored.Revision && !stored.Provenance.IsZero() && stored.Provenance.Folder == at.Folder:
+		return nil
+	}
+	p, err := f.prepareAt(ctx, at, commit)
+	if err != nil {
+		return err
+	}
+	defer p.close()
+	_, err = p.push(ctx) // a dry run, which compares
+	return err
+}

@@ -1,0 +1,234 @@
+package calls
+
+import (
+	"bytes"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/hashicorp/hcl/v2/json"
+
+	"github.com/ocibridge/ocibridge/internal/base/document"
+)
+
+// The HCL parser recurses into brackets, needs about a kilobyte of memory for each token, and copies a text again for each
+// part that it has, such as a line of a heredoc.
+const (
+	maxDepth  = 64      // the maximum depth of nested brackets and templates in a block
+	maxTokens = 20_000  // the maximum number of words, texts and signs in a block
+	maxParts  = 1_000   // the maximum number of parts of texts in a block
+	maxBlock  = 1 << 17 // the maximum size of a block in bytes
+	// maxDeclared is the maximum number of calls, requirements and uses in a file.
+	maxDeclared = 5_000
+	maxSkipped  = 10 // the maximum number of skipped parts that are listed
+)
+
+// jsonLimits are the limits of files in JSON.
+var jsonLimits = document.Limits{Bytes: MaxFile, Values: 50_000, Elements: 50_000}
+
+func (f *File) skip(line int, format string, args ...any) {
+	f.Skipped = append(f.Skipped, Skipped{f.Name, line, fmt.Sprintf(format, args...)})
+}
+
+// readJSON reads a file in JSON.
+func (f *File) readJSON(src []byte) {
+	if err := jsonLimits.Check(src); err != nil {
+		f.skip(1, "%v", err)
+		return
+	}
+	if parsed, _ := json.Parse(src, f.Name); parsed != nil {
+		f.body(parsed.Body, fileSchema)
+	}
+}
+
+// readNative reads a file in the native syntax.
+func (f *File) readNative(src []byte) {
+	s := scanner{src: bytes.TrimPrefix(src, []byte("\ufeff")), line: 1}
+	for {
+		b, ok := s.next()
+		switch {
+		case !ok || len(f.Skipped) > maxSkipped:
+			return
+		case !isRead(b.word):
+		case b.depth > maxDepth || b.tokens > maxTokens || b.parts > maxParts || len(b.src) > maxBlock:
+			f.large(b)
+		default:
+			parsed, _ := hclsyntax.ParseConfig(b.src, f.Name, hcl.Pos{Line: b.line, Column: 1})
+			f.body(parsed.Body, fileSchema)
+		}
+	}
+}
+
+var resourceHeader = regexp.MustCompile(`^(?:resource|data|ephemeral)[ \t]+"(\w+)"`)
+
+// large adds a block that is too large to be parsed. Of a resource, its type says enough.
+func (f *File) large(b item) {
+	if m := resourceHeader.FindSubmatch(b.src[:min(len(b.src), maxText)]); m != nil {
+		name, _, _ := strings.Cut(string(m[1]), "_")
+		f.use(name, Argument{}, b.line)
+		return
+	}
+	f.skip(b.line, "the block has more than %d words and signs, %d parts of texts, %d nested brackets or %d bytes", maxTokens, maxParts, maxDepth, maxBlock)
+}
+
+// item is a block or an argument at the top level of a file.
+type item struct {
+	src    []byte
+	word   string // the first word, such as the type of a block
+	line   int    // of the first word
+	tokens int    // an upper bound for the number of tokens
+	parts  int    // an upper bound for the number of parts of texts
+	depth  int    // the maximum depth of nested brackets and templates
+}
+
+// scanner splits a file into items. It knows only what it needs for that: comments, texts, templates, heredocs, brackets and
+// the ends of lines.
+type scanner struct {
+	src  []byte
+	at   int
+	line int
+	// open has a character for each open bracket, text (") and template sequence ($). The innermost one is last.
+	open []byte
+}
+
+var (
+	heredoc = regexp.MustCompile(`^<<-?([\pL_][\pL\pN_-]*)\r?\n`)
+	word    = regexp.MustCompile(`^[\pL\pN_][\pL\pN_-]*`)
+)
+
+// next returns the next item. The bool is false at the end of the file.
+func (s *scanner) next() (out item, ok bool) {
+	s.open = s.open[:0]
+	start := s.at
+	for s.at < len(s.src) {
+		c := s.src[s.at]
+		if len(s.open) == 0 && c == '\n' {
+			s.step(1)
+			if ok {
+				break
+			}
+			start = s.at
+			continue
+		}
+		n := s.token()
+		if c != ' ' && c != '\t' && c != '\r' {
+			if !ok && !s.isComment() {
+				ok, out.line = true, s.line
+				out.word = string(word.Find(s.src[s.at:min(len(s.src), s.at+maxText)]))
+				start = s.at
+			}
+			parts := s.parts(n)
+			out.tokens, out.parts = out.tokens+1+parts, out.parts+parts
+		}
+		out.depth = max(out.depth, len(s.open))
+		s.step(n)
+	}
+	out.src = s.src[start:s.at]
+	return out, ok
+}
+
+// step moves on by n bytes.
+func (s *scanner) step(n int) {
+	s.line += bytes.Count(s.src[s.at:s.at+n], []byte("\n"))
+	s.at += n
+}
+
+// isComment reports whether a comment begins here.
+func (s *scanner) isComment() bool {
+	rest := s.src[s.at:]
+	return !s.quoted() && (rest[0] == '#' || bytes.HasPrefix(rest, []byte("//")) || bytes.HasPrefix(rest, []byte("/*")))
+}
+
+// quoted reports whether the current position is in a text.
+func (s *scanner) quoted() bool { return len(s.open) > 0 && s.open[len(s.open)-1] == '"' }
+
+// parts returns an upper bound for the number of parts of a text within the next n bytes.
+func (s *scanner) parts(n int) (parts int) {
+	if !s.quoted() && n == 1 {
+		return 0
+	}
+	for _, c := range s.src[s.at : s.at+n] {
+		if c == '\n' || c == '$' || c == '%' {
+			parts++
+		}
+	}
+	return parts
+}
+
+// token opens and closes brackets, and returns the number of bytes of the next token.
+func (s *scanner) token() int {
+	rest := s.src[s.at:]
+	if s.quoted() {
+		return s.text(rest)
+	}
+	switch c := rest[0]; c {
+	case '#':
+		return lineOf(rest)
+	case '/':
+		if bytes.HasPrefix(rest, []byte("//")) {
+			return lineOf(rest)
+		}
+		if bytes.HasPrefix(rest, []byte("/*")) {
+			if end := bytes.Index(rest[2:], []byte("*/")); end >= 0 {
+				return end + 4
+			}
+			return len(rest)
+		}
+	case '<':
+		if m := heredoc.FindSubmatch(rest[:min(len(rest), maxText)]); m != nil {
+			return len(m[0]) + endOfHeredoc(rest[len(m[0]):], m[1])
+		}
+	case '"', '{', '[', '(':
+		s.open = append(s.open, c)
+	case '}', ']', ')':
+		s.open = s.open[:max(0, len(s.open)-1)]
+	default:
+		if w := word.Find(rest[:min(len(rest), maxText)]); w != nil {
+			return len(w)
+		}
+	}
+	return 1
+}
+
+// text reads a part of a text in quotes.
+func (s *scanner) text(rest []byte) int {
+	switch {
+	case rest[0] == '"':
+		s.open = s.open[:len(s.open)-1]
+		return 1
+	case rest[0] == '\\':
+		return min(2, len(rest))
+	case bytes.HasPrefix(rest, []byte("$${")), bytes.HasPrefix(rest, []byte("%%{")):
+		return 3
+	case bytes.HasPrefix(rest, []byte("${")), bytes.HasPrefix(rest, []byte("%{")):
+		s.open = append(s.open, '$')
+		return 2
+	}
+	if end := bytes.IndexAny(rest[1:], `"\$%`); end >= 0 {
+		return end + 1
+	}
+	return len(rest)
+}
+
+// lineOf returns the length of a line without its end.
+func lineOf(rest []byte) int {
+	if end := bytes.IndexByte(rest, '\n'); end >= 0 {
+		return end
+	}
+	return len(rest)
+}
+
+// endOfHeredoc returns the length of a heredoc's lines and its closing word. The end of that last line is not included.
+func endOfHeredoc(rest, closing []byte) int {
+	at := 0
+	for at < len(rest) {
+		n := lineOf(rest[at:])
+		if bytes.Equal(bytes.TrimSpace(rest[at:at+n]), closing) { // as the HCL parser compares them
+			return at + n
+		}
+		at = min(len(rest), at+n+1)
+	}
+	return at
+}

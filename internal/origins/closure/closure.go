@@ -1,0 +1,462 @@
+// Package closure finds the modules that modules call, and the modules and providers that a configuration needs.
+//
+// Clients select a version for each module block by itself: the newest one that the registry lists and that the block's
+// constraint allows. So the closure has, for each constraint in a module of the closure, the newest version that clients can
+// be offered, and this version is followed itself. A version that is in the closure for another reason does not count as a
+// match: it may be older.
+//
+// A module is followed as clients read it: its folder, the folders that local sources name, and the folder that a caller
+// names with //FOLDER. Of the modules that [Options.Starts] names, the submodules are followed, too, because nobody knows
+// which of them will be called. Files of tests and examples are not followed.
+//
+// No client can be redirected for a source that is not in a module registry, such as a Git repository. These sources, and
+// what is not there, are in [Result.Missing].
+package closure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/opentofu/svchost"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/ocibridge/ocibridge/internal/base/calls"
+	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/module"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// The limits of a closure.
+const (
+	maxReleases = 1_000
+	maxModules  = 500      // whose versions are listed
+	maxDepth    = 32       // of modules that call each other
+	maxTexts    = 64 << 20 // bytes of the declarations of all packages
+	maxSelected = 10_000   // different constraints of all modules together
+	maxMissing  = 1_000
+)
+
+// PublicHosts are the registries of sources without a host: that of Terraform and that of OpenTofu.
+var PublicHosts = []svchost.Hostname{"registry.terraform.io", "registry.opentofu.org"}
+
+// ErrAbsent means that a module or a version cannot be brought, because of what it is or because it does not exist.
+var ErrAbsent = errors.New("not available")
+
+// Origin has the modules that can be in a closure. It is used concurrently.
+type Origin interface {
+	// Versions returns the versions that clients can be offered: the stored ones, and those that can be stored. The error
+	// wraps [ErrAbsent] if there is no such module.
+	Versions(context.Context, module.Address) ([]provider.Version, error)
+	// Package returns what a version declares. The error wraps [ErrAbsent] if the version cannot be stored.
+	Package(context.Context, module.Address, provider.Version) (*Package, error)
+}
+
+// Options say what a closure begins with.
+type Options struct {
+	Origin Origin
+	Starts []Release
+	Calls  []calls.Call // of a configuration on this machine, apart from those with local sources
+	// Defaults are the registries of sources without a host. If there are several, the closure has the modules of each. Nil:
+	// those among the hosts of the starts, or else all of [PublicHosts].
+	Defaults []svchost.Hostname
+	Jobs     int // the maximum number of concurrent requests to Origin; 0 means 4
+}
+
+// Release is a version of a module.
+type Release struct {
+	Module  module.Address   `json:"module"`
+	Version provider.Version `json:"version"`
+}
+
+func (r Release) String() string { return r.Module.String() + " " + r.Version.String() }
+
+// Place is a position in a file. Release is zero for a configuration on this machine.
+type Place struct {
+	Release
+	File string
+	Line int
+}
+
+func (p Place) String() string {
+	at := fmt.Sprintf("%s:%d", p.File, p.Line)
+	if p.Module.IsZero() {
+		return at
+	}
+	return p.Release.String() + ", " + at
+}
+
+// Found is a version in a closure. By is the first call that was found to lead to it. It is zero for a start.
+type Found struct {
+	Release
+	By Place
+}
+
+// Missing is something that a closure cannot have.
+type Missing struct {
+	At     Place
+	Source string // as written, without what can be a secret; "" if it is no constant
+	Reason string
+}
+
+func (m Missing) String() string {
+	if m.Source == "" {
+		return fmt.Sprintf("%s: %s", m.At, m.Reason)
+	}
+	return fmt.Sprintf("%s: %s: %s", m.At, m.Source, m.Reason)
+}
+
+// Result is a closure.
+type Result struct {
+	Releases  []Found // callers come before the modules that they call for the first time
+	Missing   []Missing
+	Providers []Requirement // of the modules that were followed, in no order
+}
+
+// Check returns an error if something is missing, for a strict run.
+func (r *Result) Check() error {
+	if len(r.Missing) == 0 {
+		return nil
+	}
+	text := r.Missing[0].String()
+	if more := len(r.Missing) - 1; more > 0 {
+		text += fmt.Sprintf(" (and %d more)", more)
+	}
+	return hint.New("nothing is stored, because --strict is set: "+text, "leave out --strict to store the rest, or have the module's publisher use a source in a module registry")
+}
+
+// Follow returns the closure. An error wraps [ErrTooLarge] if it exceeds a limit.
+func Follow(ctx context.Context, o Options) (*Result, error) {
+	w := &walker{o: o, out: &Result{}, packages: map[Release]*Package{}, resolved: map[visit]bool{}, reached: map[Release]map[string]bool{}, versions: map[module.Address]*listed{}, reported: map[Missing]bool{}}
+	if w.o.Jobs == 0 {
+		w.o.Jobs = 4
+	}
+	if w.o.Defaults == nil {
+		w.o.Defaults = defaultsOf(o.Starts)
+	}
+	// 1. Begin with the starts, and with the calls of the configuration.
+	var next []visit
+	for _, r := range o.Starts {
+		next = append(next, visit{Release: r, start: true})
+	}
+	var requests []request
+	for _, c := range o.Calls {
+		requests = append(requests, w.requests(Release{}, c)...)
+	}
+	called, err := w.resolve(ctx, requests)
+	if err != nil {
+		return nil, err
+	}
+	next = append(next, called...)
+	// 2. Follow one level of calls after the other.
+	for depth := 0; len(next) > 0; depth++ {
+		if depth > maxDepth {
+			return nil, tooLarge("modules call each other more than %d deep, at last %s", maxDepth, next[0].Release)
+		}
+		if err := w.load(ctx, next); err != nil {
+			return nil, err
+		}
+		requests = nil
+		for _, v := range next {
+			if err := context.Cause(ctx); err != nil {
+				return nil, err
+			}
+			requests = append(requests, w.follow(v)...)
+		}
+		if next, err = w.resolve(ctx, requests); err != nil {
+			return nil, err
+		}
+	}
+	return w.out, nil
+}
+
+// defaultsOf returns the public hosts among the hosts of the starts, or all public hosts.
+func defaultsOf(starts []Release) (out []svchost.Hostname) {
+	for _, host := range PublicHosts {
+		if slices.ContainsFunc(starts, func(r Release) bool { return r.Module.ServiceHost() == host }) {
+			out = append(out, host)
+		}
+	}
+	if out == nil {
+		return PublicHosts
+	}
+	return out
+}
+
+// visit is one folder of a release that is to be followed.
+type visit struct {
+	Release
+	folder string // in the module, with slashes; "" is the module itself
+	start  bool   // also follow the submodules
+	by     Place
+}
+
+// request is a call of a module in a registry.
+type request struct {
+	module     module.Address
+	constraint string
+	folder     string
+	source     string
+	by         Place
+}
+
+// listed are the versions of a module.
+type listed struct {
+	versions candidates
+	err      error
+	selected map[string]selection // by the constraint
+}
+
+// selection is the version that clients select.
+type selection struct {
+	version provider.Version
+	err     error
+}
+
+type walker struct {
+	o        Options
+	out      *Result
+	packages map[Release]*Package
+	texts    int
+	resolved map[visit]bool              // without the callers
+	reached  map[Release]map[string]bool // the folders that were followed
+	versions map[module.Address]*listed
+	selected int // the number of different constraints
+	reported map[Missing]bool
+}
+
+// missing adds what cannot be brought.
+func (w *walker) missing(at Place, source, format string, args ...any) {
+	if len(w.out.Missing) == maxMissing {
+		return
+	}
+	m := Missing{at, withoutSecrets(source), hint.OneLine(fmt.Sprintf(format, args...))}
+	if !w.reported[m] {
+		w.reported[m] = true
+		w.out.Missing = append(w.out.Missing, m)
+	}
+}
+
+var userInfo = regexp.MustCompile(`://[^/?#]*@`)
+
+// withoutSecrets returns a source without the user, the password and the parameters other than ref.
+func withoutSecrets(source string) string {
+	source, query, _ := strings.Cut(userInfo.ReplaceAllString(hint.OneLine(source), "://"), "?")
+	if values, err := url.ParseQuery(query); err == nil && values.Get("ref") != "" {
+		source += "?ref=" + url.QueryEscape(values.Get("ref"))
+	}
+	return source
+}
+
+// load reads the packages of the visits that are not read yet, and adds their releases to the result.
+func (w *walker) load(ctx context.Context, visits []visit) error {
+	var fresh []visit
+	for _, v := range visits {
+		if _, known := w.packages[v.Release]; !known {
+			w.packages[v.Release] = nil
+			fresh = append(fresh, v)
+		}
+	}
+	if len(w.packages) > maxReleases {
+		return tooLarge("it has more than %d versions", maxReleases)
+	}
+	read := make([]*Package, len(fresh))
+	absent := make([]error, len(fresh))
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(w.o.Jobs)
+	for i, v := range fresh {
+		g.Go(func() (err error) {
+			read[i], err = w.o.Origin.Package(ctx, v.Module, v.Version)
+			if !v.start && errors.Is(err, ErrAbsent) {
+				absent[i], err = err, nil
+			}
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	for i, v := range fresh {
+		if absent[i] != nil {
+			w.missing(v.by, v.Module.String(), "%s: %v", v.Version, absent[i])
+			continue
+		}
+		if w.texts += read[i].kept; w.texts > maxTexts {
+			return tooLarge("the calls of its modules have more than %d MiB", maxTexts>>20)
+		}
+		w.packages[v.Release] = read[i]
+		w.out.Releases = append(w.out.Releases, Found{v.Release, v.by})
+	}
+	return nil
+}
+
+// follow returns what the folder of a visit, and the folders that it reaches, call.
+func (w *walker) follow(v visit) (out []request) {
+	p := w.packages[v.Release]
+	if p == nil {
+		return nil
+	}
+	from := path.Join(p.root, v.folder)
+	begin := []string{from}
+	if v.start {
+		sub := p.submodules()
+		slices.Sort(sub)
+		begin = append(begin, sub...)
+	} else if p.folders[from] == nil {
+		w.missing(v.by, v.Module.String()+folderSuffix(v.folder), "%s has no .tf or .tofu file there", v.Version)
+	}
+	if w.reached[v.Release] == nil {
+		w.reached[v.Release] = map[string]bool{}
+	}
+	folders, problems := p.reach(w.reached[v.Release], begin...)
+	for _, problem := range problems {
+		w.missing(w.at(v.Release, problem.call), problem.call.Source.Text, "%s", problem.reason)
+	}
+	for _, dir := range folders {
+		for _, c := range p.folders[dir].Calls {
+			out = append(out, w.requests(v.Release, c)...)
+		}
+		w.declared(v.Release, p.folders[dir])
+	}
+	return out
+}
+
+// declared adds what a folder requires, and what was not read of it.
+func (w *walker) declared(in Release, f *calls.Folder) {
+	for _, s := range f.Skipped {
+		w.missing(Place{in, s.File, s.Line}, "", "it was not read: %s", s.Reason)
+	}
+	w.out.Providers = append(w.out.Providers, requirements(in, f)...)
+}
+
+func folderSuffix(folder string) string {
+	if folder == "" {
+		return ""
+	}
+	return "//" + folder
+}
+
+func (w *walker) at(in Release, c calls.Call) Place { return Place{in, c.File, c.Line} }
+
+// requests returns the calls of modules in registries that a module block means.
+func (w *walker) requests(in Release, c calls.Call) (out []request) {
+	at := w.at(in, c)
+	switch {
+	case !c.Source.Set:
+		w.missing(at, "", "the module block has no source")
+		return nil
+	case !c.Source.Constant:
+		w.missing(at, "", "the source is no constant")
+		return nil
+	case calls.IsLocal(c.Source.Text):
+		return nil
+	}
+	addresses, folder, ok := parseSource(c.Source.Text, w.o.Defaults)
+	switch {
+	case !ok:
+		w.missing(at, c.Source.Text, "it is not in a module registry, so clients fetch it from there themselves")
+	case c.Version.Set && !c.Version.Constant:
+		w.missing(at, c.Source.Text, "the version is no constant")
+	default:
+		for _, a := range addresses {
+			out = append(out, request{a, c.Version.Text, folder, c.Source.Text, at})
+		}
+	}
+	return out
+}
+
+// parseSource returns the addresses that a source in a module registry means, and the folder in the module. ok is false for
+// any other source.
+func parseSource(source string, defaults []svchost.Hostname) (out []module.Address, folder string, ok bool) {
+	address, folder, hasFolder := strings.Cut(source, "//")
+	if hasFolder {
+		if folder = path.Clean(folder); folder == "." || folder == ".." || strings.HasPrefix(folder, "../") || strings.HasPrefix(folder, "/") {
+			return nil, "", false
+		}
+	}
+	if a, err := module.ParseAddress(address); err == nil {
+		return []module.Address{a}, folder, true
+	}
+	for _, host := range defaults {
+		if a, err := module.ParseAddress(string(host) + "/" + address); err == nil {
+			out = append(out, a)
+		}
+	}
+	return out, folder, len(out) > 0
+}
+
+// resolve returns a visit of the version that clients select for each request, without the visits that it has returned before.
+func (w *walker) resolve(ctx context.Context, requests []request) (out []visit, err error) {
+	if err := w.list(ctx, requests); err != nil {
+		return nil, err
+	}
+	for _, r := range requests {
+		l := w.versions[r.module]
+		if l.err != nil {
+			w.missing(r.by, r.source, "%v", l.err)
+			continue
+		}
+		of, known := l.selected[r.constraint]
+		if !known {
+			if err := context.Cause(ctx); err != nil {
+				return nil, err
+			}
+			if w.selected++; w.selected > maxSelected {
+				return nil, tooLarge("it has more than %d different constraints", maxSelected)
+			}
+			of.version, of.err = l.versions.newest(r.constraint)
+			l.selected[r.constraint] = of
+		}
+		if of.err != nil {
+			w.missing(r.by, r.source, "%s: %v", r.module, of.err)
+			continue
+		}
+		v := visit{Release: Release{r.module, of.version}, folder: r.folder}
+		if w.resolved[v] {
+			continue
+		}
+		w.resolved[v] = true
+		v.by = r.by
+		out = append(out, v)
+	}
+	return out, nil
+}
+
+// list lists the versions of the requested modules.
+func (w *walker) list(ctx context.Context, requests []request) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(w.o.Jobs)
+	var mu sync.Mutex
+	found := map[module.Address]*listed{}
+	for _, r := range requests {
+		if w.versions[r.module] != nil {
+			continue
+		}
+		l := &listed{}
+		w.versions[r.module] = l
+		if len(w.versions) > maxModules {
+			return errors.Join(g.Wait(), tooLarge("it has more than %d modules", maxModules))
+		}
+		g.Go(func() error {
+			versions, err := w.o.Origin.Versions(ctx, r.module)
+			if err != nil && !errors.Is(err, ErrAbsent) {
+				return fmt.Errorf("%s: %w", r.by, err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			found[r.module] = &listed{newCandidates(versions), err, map[string]selection{}}
+			return nil
+		})
+	}
+	err := g.Wait()
+	for a, l := range found {
+		w.versions[a] = l
+	}
+	return err
+}
