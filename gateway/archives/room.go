@@ -270,9 +270,12 @@ func (c *Cache) sweep() (inUse int64, err error) {
 	return inUse, nil
 }
 
+// createAttempts is how often create tries. Many processes that start at once sweep the folder at the same time.
+const createAttempts = 100
+
 // create creates a temporary file of size bytes, locked so that other processes do not remove it.
 func (c *Cache) create(size int64) (*os.File, error) {
-	for range 3 {
+	for range createAttempts {
 		f, err := files.CreateNew(filepath.Join(c.temporary(), rand.Text()))
 		if err != nil {
 			return nil, err
