@@ -171,10 +171,8 @@ func TestCost(t *testing.T) {
 		"spaces":          many("module \"a\" {\n" + strings.Repeat(" ", 130_000) + "\n}\n"),
 		"a heredoc":       many("module \"a\" {\nx = <<A\n" + strings.Repeat("y"+strings.Repeat("z", 60)+"\n", 900) + "A\n}\n"),
 		"attributes":      many("module \"a\" {\n" + strings.Repeat("x=1\n", 4_500) + "}\n"),
-		"brackets":        many("["),
+		"brackets":        many("module \"a\" {\nx = " + strings.Repeat("[", 65) + strings.Repeat("]", 65) + "\n}\n"),
 		"no brackets":     many("]"),
-		"quotes":          many("\""),
-		"heredocs":        many("x = <<A\n"),
 		"loops":           many("module \"a\" {\nsource = [for a in " + strings.Repeat("[for a in ", 50) + "[1]" + strings.Repeat(": a]", 50) + ": a]\n}\n"),
 	} {
 		t.Run(about, func(t *testing.T) {
