@@ -114,6 +114,9 @@ func (o Options) WithDefaults() Options {
 // Session returns the session in which the Pusher writes.
 func (p *Pusher) Session() *repo.Session { return p.session }
 
+// Report passes an event to [Options.OnEvent]. Events of stages before a push come from the caller of the push.
+func (p *Pusher) Report(e Event) { p.o.OnEvent(e) }
+
 // Summarize updates the summaries of repositories with the versions that Push and Copy have found or stored. Call
 // it once, at the end of a run. See [repo.Session.Summarize].
 func (p *Pusher) Summarize(ctx context.Context) error { return p.session.Summarize(ctx) }

@@ -28,6 +28,7 @@ type Stage string
 // event of a package has one of the other stages.
 const (
 	StageFetch   Stage = "fetch"   // the package is downloaded from its origin and hashed
+	StageFetched Stage = "fetched" // the files of a public module were downloaded; nothing is sent yet
 	StageSend    Stage = "send"    // the package is sent to the registry
 	StageDone    Stage = "done"    // the package was sent and stored; no tag names it yet
 	StageMounted Stage = "mounted" // the registry mounted the package from another repository; no tag names it yet

@@ -120,7 +120,9 @@ anything. It adds versions to a folder that already holds a bundle.`,
 				return f.copy(ctx, s, c, cmd.OutOrStdout(), cmd.ErrOrStderr())
 			}, f.document)
 		},
-		ValidArgsFunction: cobra.NoFileCompletions,
+		ValidArgsFunction: func(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			return f.completeKinds(cmd, subject.Kinds...)
+		},
 	}
 	f.commonFlags.register(cmd, "number of packages to transfer at once, of all versions together")
 	flags := cmd.Flags()
@@ -191,7 +193,7 @@ func (f *copyFlags) copy(ctx context.Context, s settings, c *transfer.Copy, stdo
 	progress := f.progress(stdout, stderr)
 	progress.onlyChanges = true
 	defer progress.Close()
-	c.Progress, c.Configured = progress, s.configured()
+	c.Progress, c.Configured = progress, transfer.AllBlocks(s.file).Addresses()
 	c.Open = func(at transfer.Location, of []subject.Address) (*registry.Repositories, error) {
 		if kind := templates.KindOf(at.Name); len(c.Queries) == 0 && at.Kind == transfer.Template && !kind.Traits().Mirrors {
 			of = subject.ByKind(of, func(a subject.Address) subject.Address { return a })[kind]

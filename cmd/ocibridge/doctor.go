@@ -218,8 +218,11 @@ func (f *doctorFlags) examineSubject(ctx context.Context, s settings, back *regi
 		return nil, err
 	}
 	reports := []*doctor.Report{repository}
-	if a, ok := of.(provider.Address); ok {
+	switch a := of.(type) {
+	case provider.Address:
 		reports = append(reports, f.examineOriginOf(ctx, s, a, repository.Origin)...)
+	case module.Address: // a module without a block may be the user's own, without an origin
+		reports = append(reports, f.examineModuleOrigins(ctx, s, func(m config.Module) bool { return m.Address == a })...)
 	}
 	return append(reports, f.examineMachine(s, back.Embedded != nil)), nil
 }
@@ -228,6 +231,7 @@ func (f *doctorFlags) examineSubject(ctx context.Context, s settings, back *regi
 func (f *doctorFlags) examineAll(ctx context.Context, s settings, back *registry.Repositories) ([]*doctor.Report, error) {
 	reports := f.examineRepositories(ctx, s, back, "")
 	reports = append(reports, f.examineOrigins(ctx, s, func(config.Provider) bool { return true })...)
+	reports = append(reports, f.examineModuleOrigins(ctx, s, func(config.Module) bool { return true })...)
 	reports = append(reports, examinePublic(ctx, s)...)
 	return append(reports, f.examineMachine(s, back.Embedded != nil)), nil
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/opentofu/svchost"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/ocibridge/ocibridge/gateway"
@@ -18,6 +19,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/app/transfer"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 	"github.com/ocibridge/ocibridge/internal/base/subject"
+	"github.com/ocibridge/ocibridge/internal/origins/moduleorigin"
 	"github.com/ocibridge/ocibridge/internal/registries/registry"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/origin"
@@ -73,7 +75,7 @@ func (f *doctorFlags) examineRepositories(ctx context.Context, s settings, back 
 
 // storedKinds returns the kinds that are configured or stored in the embedded registry. If there are none, or if the
 // providers cannot be listed, the result contains providers: in that case, the examination of a provider says why. For
-// each kind but providers, storedKinds sets configured to at most one stored address.
+// a kind of which nothing is configured, except for providers, storedKinds sets configured to at most one stored address.
 func storedKinds(ctx context.Context, back *registry.Repositories, configured map[subject.Kind][]subject.Address) (out []subject.Kind) {
 	for _, kind := range subject.Kinds {
 		found, unlisted, err := back.All(ctx, kind)
@@ -81,7 +83,7 @@ func storedKinds(ctx context.Context, back *registry.Repositories, configured ma
 		if len(found)+len(configured[kind]) > 0 || failed {
 			out = append(out, kind)
 		}
-		if !kind.Traits().Origins {
+		if !kind.Traits().Origins && len(configured[kind]) == 0 {
 			configured[kind] = found[:min(len(found), 1)]
 		}
 	}
@@ -229,18 +231,51 @@ func (s settings) origin(p config.Provider, source origin.Source) doctor.Origin 
 	case p.From.MirrorURL != "":
 		x.URL, _ = url.Parse(p.From.MirrorURL) // no error: the configuration has been checked
 	default:
-		x.URL = s.serviceURL(p.Address)
+		x.URL = s.serviceURL(p.Address.ServiceHost(), "providers.v1")
 	}
 	return x
 }
 
-// serviceURL returns the URL of a provider's registry. A host block's URL precedes the URL of the host.
-func (s settings) serviceURL(a provider.Address) *url.URL {
-	text, _ := s.cli.Services()[a.ServiceHost()]["providers.v1"].(string)
+// serviceURL returns the URL of a host's registry for a service. A host block's URL precedes the URL of the host.
+func (s settings) serviceURL(host svchost.Hostname, service string) *url.URL {
+	text, _ := s.cli.Services()[host][service].(string)
 	if u, err := url.Parse(text); err == nil && u.Host != "" {
 		return u
 	}
-	return &url.URL{Scheme: "https", Host: string(a.ServiceHost()), Path: "/"}
+	return &url.URL{Scheme: "https", Host: string(host), Path: "/"}
+}
+
+// examineModuleOrigins examines the origins of the module blocks for which the function "of" returns true. The first
+// examinations cover every host.
+func (f *doctorFlags) examineModuleOrigins(ctx context.Context, s settings, of func(config.Module) bool) []*doctor.Report {
+	named := map[svchost.Hostname]bool{}
+	var firsts, others []doctor.ModuleOrigin
+	for _, m := range s.file.Modules {
+		if !of(m) {
+			continue
+		}
+		host := m.Address.ServiceHost()
+		x := doctor.ModuleOrigin{
+			Module: m.Address, Versions: m.Versions, URL: s.serviceURL(host, "modules.v1"),
+			Origin: &moduleorigin.Origin{Registry: s.origins().Registry(), AllowLFSPointers: m.AllowLFSPointers},
+		}
+		if !named[host] {
+			firsts = append(firsts, x)
+		} else {
+			others = append(others, x)
+		}
+		named[host] = true
+	}
+	selected, rest := cut(append(firsts, others...))
+	var all []func() *doctor.Report
+	for _, x := range selected {
+		all = append(all, func() *doctor.Report { return x.Examine(ctx) })
+	}
+	var left []subject.Address
+	for _, x := range rest {
+		left = append(left, x.Module)
+	}
+	return appendRest(examineEach(all), "origin", subject.Module, left)
 }
 
 // examineMachine examines the folders to which push and serve write.

@@ -219,8 +219,13 @@ func nextProvider(r *inventory.Report[provider.Address], queries []query.Query[p
 }
 
 // nextModule is like nextProvider, for modules.
-func nextModule(r *inventory.Report[module.Address], _ []query.Query[module.Address], _ settings) string {
-	if len(r.Stored) > 0 {
+func nextModule(r *inventory.Report[module.Address], queries []query.Query[module.Address], s settings) string {
+	switch {
+	case slices.ContainsFunc(r.Stored, func(m *inventory.StoredReport[module.Address]) bool { return len(m.Versions) > 0 }):
+		return ""
+	case len(queries) == 0 && len(s.configuredModules()) > 0:
+		return "to add the versions that the module blocks select: ocibridge sync"
+	case len(r.Stored) > 0:
 		return ""
 	}
 	return "to add a module: ocibridge module push FOLDER --as registry.acme.example/platform/vpc/aws@1.0.0"

@@ -192,7 +192,9 @@ func (f *readerFlags) registerModules(cmd *cobra.Command) {
 	f.registerModule(cmd)
 	f.registerFrom(cmd)
 	f.jobs.register(cmd, "number of versions to read at once")
-	cmd.ValidArgsFunction = cobra.NoFileCompletions
+	cmd.ValidArgsFunction = func(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		return f.completeKinds(cmd, subject.Module)
+	}
 }
 
 // moduleInspectText formats the description of a version for people.

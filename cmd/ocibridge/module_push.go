@@ -155,9 +155,7 @@ A warning names files that can contain secrets, such as states, plans and keys.
 				return f.push(ctx, s, p, cmd.OutOrStdout(), cmd.ErrOrStderr())
 			}, f.document)
 		},
-		ValidArgsFunction: func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
-			return nil, cobra.ShellCompDirectiveFilterDirs
-		},
+		ValidArgsFunction: f.complete,
 	}
 	f.registerModule(cmd)
 	f.jobs.register(cmd, "number of modules to fetch and store at once")
@@ -171,6 +169,16 @@ A warning names files that can contain secrets, such as states, plans and keys.
 	flags.BoolVar(&f.strict, "strict", false, "fail, and store nothing, if there is a warning about the files of the folder, or if --closure cannot follow a source")
 	flags.BoolVar(&f.force, "force", false, "replace the stored version if it differs, and send deleted parts again")
 	return cmd
+}
+
+// complete makes shell completion offer the modules in the configuration file, or folders if there are none, with --as, and for
+// what begins like the path of a folder.
+func (f *modulePushFlags) complete(cmd *cobra.Command, _ []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	addresses, directive := f.completeKinds(cmd, subject.Module)
+	if f.as != "" || len(addresses) == 0 || strings.HasPrefix(toComplete, ".") || strings.HasPrefix(toComplete, "/") {
+		return nil, cobra.ShellCompDirectiveFilterDirs
+	}
+	return addresses, directive
 }
 
 // plan parses and checks the command line.

@@ -116,17 +116,21 @@ func (p *progress) Event(e pusher.Event) {
 	key := packageKey{e.Subject, e.Version, e.Platform}
 	bar := p.live[key]
 	ending, ends := endings[e.Stage]
+	if bar != nil && (ends || e.Stage == pusher.StageFetched) {
+		bar.Abort(true)
+		delete(p.live, key)
+	}
 	switch {
+	case e.Stage == pusher.StageFetched:
 	case ends:
-		if bar != nil {
-			bar.Abort(true)
-			delete(p.live, key)
-		}
 		p.note("%s: %s, %s", name, ending, size(e.Total))
 	case p.showsBars():
 		if bar == nil {
 			begun, packageSize := p.now(), e.Total
 			state := func(s decor.Statistics) string {
+				if packageSize < 0 && e.Platform == (provider.Platform{}) { // the files of a module are downloaded
+					return size(s.Current)
+				}
 				done := float64(s.Current) / float64(max(1, s.Total))
 				return barText(done, packageSize, p.now().Sub(begun))
 			}

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
 )
@@ -128,6 +129,15 @@ func TestProgressOnTerminal(t *testing.T) {
 		p.Event(pusher.Event{Subject: a, Version: v, Platform: platform, Stage: pusher.StageFetch, Bytes: 5 << 20, Total: 10 << 20})
 		waitFor(t, screen, "widget 1.0.0 linux_amd64")
 		waitFor(t, screen, "25% of   10 MiB")
+		m := module.MustParseAddress(widgetHost + "/acme/vpc/aws")
+		p.Event(pusher.Event{Subject: m, Version: v, Stage: pusher.StageFetch, Total: -1})
+		p.Event(pusher.Event{Subject: m, Version: v, Stage: pusher.StageFetch, Bytes: 30 << 10, Total: -1})
+		waitFor(t, screen, "vpc 1.0.0")
+		waitFor(t, screen, "30 KiB")
+		p.Event(pusher.Event{Subject: m, Version: v, Stage: pusher.StageFetched, Total: -1})
+		if len(p.live) != 1 {
+			t.Errorf("%d bars", len(p.live))
+		}
 		if format == "text" {
 			p.note("from\u0085\u202e here")
 			if seen := waitFor(t, screen, " here"); !strings.Contains(seen, "from   here") {

@@ -22,18 +22,23 @@ func TestPublicModulesHowTo(t *testing.T) {
 		git.Commit(t, "label", gitserver.Tree{"main.tf": fmt.Sprintf("output \"id\" { value = %q }\n", version), "README.md": "# label\n"})
 		git.Git(t, "label", "tag", version, "main")
 	}
+	git.Commit(t, "vpc", gitserver.Tree{"main.tf": "module \"this\" {\n  source  = \"cloudposse/label/null\"\n  version = \"0.25.0\"\n}\n"})
+	git.Git(t, "vpc", "tag", "2.1.0", "main")
 	registry := moduleRegistry{
-		path: "/v1/modules/", modules: [][]string{{"cloudposse/label/null", "0.24.1", "0.25.0"}}, off: filepath.Join(home, "off"),
-		location: func(r *http.Request, _, version string) string {
-			return "git::https://" + r.Host + "/git/label?ref=" + version
+		path: "/v1/modules/", modules: [][]string{{"cloudposse/label/null", "0.24.1", "0.25.0"}, {"cloudposse/vpc/aws", "2.1.0"}}, off: filepath.Join(home, "off"),
+		location: func(r *http.Request, module, version string) string {
+			return "git::https://" + r.Host + "/git/" + strings.Split(module, "/")[1] + "?ref=" + version
 		},
 	}
 	mux := http.NewServeMux()
 	mux.Handle("/", registry)
 	mux.Handle("/git/", http.StripPrefix("/git", git))
 	at := strings.Replace(startTLS(t, ca, "localhost", mux), "127.0.0.1", "localhost", 1)
-	config := filepath.Join(home, "origin.tfrc")
-	if err := os.WriteFile(config, []byte(fmt.Sprintf("host \"registry.opentofu.org\" {\n  services = {\n    \"modules.v1\" = \"https://%s/v1/modules/\"\n  }\n}\n", at)), 0o600); err != nil {
+	config, hosts := filepath.Join(home, "origin.tfrc"), ""
+	for _, host := range []string{"registry.opentofu.org", "registry.terraform.io"} {
+		hosts += fmt.Sprintf("host %q {\n  services = {\n    \"modules.v1\" = \"https://%s/v1/modules/\"\n  }\n}\n", host, at)
+	}
+	if err := os.WriteFile(config, []byte(hosts), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	caFile, err := ca.WriteFile(home)

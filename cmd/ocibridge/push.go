@@ -64,6 +64,7 @@ type pushFlags struct {
 	allowUnsigned bool
 	force         bool
 	refresh       bool
+	strict        bool
 }
 
 func newPushCommand() *cobra.Command {
@@ -89,7 +90,8 @@ constraints allow of other providers, and the modules from registries, with all 
 that these call. Without a lock file, a source without a hostname is taken from both
 registry.terraform.io and registry.opentofu.org. A warning names, with file and line,
 each source that no registry serves, such as a Git repository, and all that does not
-exist. push knows nothing of providers that only a state needs.
+exist; --strict makes this an error. push knows nothing of providers that only a state
+needs.
 
 --dry-run prints the plan, without the versions in place:
 
@@ -123,6 +125,7 @@ folders, and where a lock file knows them by their content alone.`,
 	flags.BoolVar(&f.allowUnsigned, "allow-unsigned", false, "accept unsigned packages by their checksum")
 	flags.BoolVar(&f.force, "force", false, "replace stored packages and tags that differ, and send deleted packages again")
 	flags.BoolVar(&f.refresh, "refresh-evidence", false, "replace the evidence (checksums and signature) of stored versions, but never by weaker evidence")
+	flags.BoolVar(&f.strict, "strict", false, "fail, and store nothing, if --needed-by cannot bring everything")
 	cmd.MarkFlagFilename("lock-file", "hcl")
 	cmd.MarkFlagDirname("needed-by")
 	cmd.MarkFlagDirname("mirror-dir")
@@ -201,6 +204,8 @@ func (f *pushFlags) checkSources(args []string) error {
 		return hint.New("--release-dir does not say whose release it is", "add --as HOSTNAME/NAMESPACE/TYPE@VERSION")
 	case f.releaseDir == "" && (f.as != "" || f.publicKey != ""):
 		return hint.New("--as and --public-key go with --release-dir", "leave them out: an origin registry says both itself, and a mirror folder whose providers it holds")
+	case f.strict && f.neededBy == "":
+		return hint.New("--strict goes with --needed-by", "leave it out: every other push fails anyway if a version is not there")
 	case f.all && len(args) == 0:
 		return hint.New("--all goes with PROVIDER@CONSTRAINT", "lock files and folders are pushed whole anyway")
 	}
@@ -290,7 +295,8 @@ func (f *pushFlags) pushNeeded(ctx context.Context, s settings, p *pushPlan, std
 	progress := &moduleProgress{progress: f.progress(stdout, stderr), settings: s, planned: f.dryRun}
 	defer progress.Close()
 	options := pusher.Options{Policy: p.policy, Jobs: int(f.jobs), Force: f.force, RefreshEvidence: f.refresh}
-	needed, err := transfer.NeededBy(ctx, f.neededBy, &moduleorigin.Origin{Registry: s.origins().Registry()}, back, options, f.dryRun, progress)
+	needed, err := transfer.NeededBy(ctx, f.neededBy, &moduleorigin.Origin{Registry: s.origins().Registry()}, back, options, f.dryRun, f.strict, progress)
+	run.missing = progress.missing
 	if err != nil {
 		return run, err
 	}

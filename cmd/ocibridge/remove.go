@@ -76,9 +76,11 @@ and clients may get it elsewhere. To withdraw a version, also name it in deny in
 gateway block: clients then get an error that gives the reason. An interrupted removal
 leaves each version whole or without a tag. Run it again to complete it, and name a
 version without a tag itself: a constraint does not find it.`,
-		Example:           removeExamples,
-		RunE:              f.run,
-		ValidArgsFunction: f.complete,
+		Example: removeExamples,
+		RunE:    f.run,
+		ValidArgsFunction: func(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			return f.completeKinds(cmd, subject.Kinds...)
+		},
 	}
 	f.commonFlags.register(cmd, "number of requests to send at once")
 	flags := cmd.Flags()

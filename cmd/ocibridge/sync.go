@@ -65,6 +65,10 @@ totals. --dry-run prints the plan, without the versions in place:
 
 A block that selects nothing is a failure, unless it has versions = "< 0.0.0".
 
+With closure = true in a module block, sync also stores the modules that the selected
+versions call, and those that these call, as module push --closure does. A warning names
+each source that no registry serves, with file and line.
+
 With arguments, sync concerns these providers and modules alone. Each argument is the
 address of a block, or a pattern for several, such as registry.opentofu.org/hashicorp/*
 for providers, and registry.opentofu.org/cloudposse/*/* for modules.
@@ -84,7 +88,8 @@ versions, that sync needs --first. Without it, sync fails, because the tag that 
 the ages may have been lost.
 
 With --prune, sync removes the versions that no block selects, of providers and modules
-that have a block. It never does so because an origin failed or lists fewer versions.
+that have a block, and that no closure has. It never does so because an origin failed or
+lists fewer versions.
 Without --prune-limit it removes at most ten versions, and never the last one of a
 provider or a module.
 
@@ -107,15 +112,16 @@ output lists all exit statuses.`,
 	return cmd
 }
 
-// syncRun is the plan and the outcome of a sync. Neither field is nil.
+// syncRun is the plan and the outcome of a sync. Neither of them is nil.
 type syncRun struct {
 	plan    *reconcile.Plan
 	outcome *reconcile.Outcome
+	missing []missingSource // of blocks with closure = true
 }
 
 // run performs a sync. It returns an error if the sync of a provider, a module or a version failed.
 func (f *syncFlags) run(cmd *cobra.Command, args []string) error {
-	run := &syncRun{&reconcile.Plan{}, &reconcile.Outcome{}}
+	run := &syncRun{plan: &reconcile.Plan{}, outcome: &reconcile.Outcome{}}
 	return perform(&f.commonFlags, cmd, func(settings) ([]query.Query[subject.Address], error) {
 		queries, err := parseAll(query.ParseBlock, args)
 		return queries, cmp.Or(f.check(), usage(err))
@@ -171,6 +177,7 @@ func (f *syncFlags) sync(ctx context.Context, s settings, queries []query.Query[
 			Destination: transfer.Destination(back), Policy: s.file.Trust.For, Jobs: int(f.jobs), OnEvent: progress.Event,
 		},
 		OnPlanned: planned, ManifestCache: f.manifestCache(log), First: f.first, Prune: f.prune, PruneLimit: f.pruneLimit, Served: s.served(),
+		Closure: wants.Closure, KeepModules: wants.KeepModules,
 	})
 	plan, err := syncer.Plan(ctx, wants.Wants)
 	done()
@@ -178,6 +185,10 @@ func (f *syncFlags) sync(ctx context.Context, s settings, queries []query.Query[
 		return err
 	}
 	run.plan = plan
+	for _, m := range wants.Closure.Missing {
+		run.missing = append(run.missing, newMissingSource(m))
+		progress.Warn("not stored: " + m.String())
+	}
 	err = f.apply(ctx, syncer, run, progress)
 	explainAll(back, run.outcome.Failures)
 	if !f.dryRun {

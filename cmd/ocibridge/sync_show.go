@@ -204,9 +204,10 @@ func (r *syncRun) document(dryRun bool) any {
 		Freeable int64            `json:"freeable,omitempty"` // in bytes
 		Warnings []string         `json:"warnings,omitempty"`
 		Failures []failure        `json:"failures"`
+		Missing  []missingSource  `json:"missing,omitempty"`
 	}{
 		DryRun: dryRun, Plan: orEmpty(plan.Steps), Unasked: plan.Unasked, Results: orEmpty(outcome.Results), Pruned: orEmpty(outcome.Pruned), Freeable: outcome.Freeable,
-		Warnings: slices.Concat(plan.Warnings, outcome.Warnings), Failures: failureDocuments(outcome.Failures),
+		Warnings: slices.Concat(plan.Warnings, outcome.Warnings), Failures: failureDocuments(outcome.Failures), Missing: r.missing,
 	}
 }
 

@@ -141,6 +141,14 @@ provider "registry.opentofu.org/hashicorp/null" {
   cooldown  = "7d"
 }
 
+# Public modules that sync keeps, with the modules that they call.
+module "registry.opentofu.org/cloudposse/label/null" {
+  versions = "~> 0.24"
+  latest   = 2
+  cooldown = "7d"
+  closure  = true
+}
+
 # Providers that the gateway fetches at their first request.
 pull_through {
   include   = ["registry.opentofu.org/hashicorp/*"]

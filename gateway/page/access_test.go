@@ -59,7 +59,7 @@ func TestAccess(t *testing.T) {
 	b := newBench(t)
 	b.index(widget, "1.0.0", artifact.Version{})
 	n := &telemetry.AccessCounters{}
-	b.options.Configured = []provider.Address{widget, provider.MustParseAddress(host + "/others/secret")}
+	b.options.Configured = []subject.Address{widget, provider.MustParseAddress(host + "/others/secret")}
 	b.options.Setup = func(_ string, private bool, _ []svchost.Hostname) page.Setup {
 		tool := page.Tool{Name: "renovate", Title: "Renovate", Where: "renovate.json", About: "It reads this.", Text: "{}\n"}
 		return page.Setup{Credentials: fmt.Sprintf("private=%v", private), Tools: []page.Tool{tool}}

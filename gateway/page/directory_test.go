@@ -29,7 +29,7 @@ func TestDirectory(t *testing.T) {
 		var asked atomic.Int32
 		var takes atomic.Int64
 		var fails atomic.Bool
-		d := newDirectory(Options{Options: gateway.Options{Catalog: c}, Configured: []provider.Address{a}, List: func(context.Context) Names {
+		d := newDirectory(Options{Options: gateway.Options{Catalog: c}, Configured: []subject.Address{a}, List: func(context.Context) Names {
 			asked.Add(1)
 			time.Sleep(time.Duration(takes.Load()))
 			if fails.Load() {

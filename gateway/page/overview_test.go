@@ -11,6 +11,7 @@ import (
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway/access"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/recorder"
 	"github.com/ocibridge/ocibridge/provider"
 )
@@ -31,7 +32,7 @@ func TestOverviews(t *testing.T) {
 	b.must(err)
 	b.catalog.Deny = []catalog.Deny{{Pattern: gauge.Pattern(), Versions: denied}}
 	b.catalog.TagTTL = time.Hour
-	b.options.Configured = []provider.Address{widget, gauge, offered, provider.MustParseAddress("elsewhere.example/acme/none")}
+	b.options.Configured = []subject.Address{widget, gauge, offered, provider.MustParseAddress("elsewhere.example/acme/none")}
 	c := b.serve(nil)
 	b.registry.Reset()
 	b.origin.Reset()
@@ -55,7 +56,7 @@ func TestOverviews(t *testing.T) {
 func TestOverviewsWithoutAnAnswer(t *testing.T) {
 	b := newBench(t)
 	b.index(widget, "1.0.0", artifact.Version{})
-	b.options.Configured = []provider.Address{widget}
+	b.options.Configured = []subject.Address{widget}
 	b.catalog.Timeout = time.Hour
 	b.lie("/tags/list", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	if a := b.serve(nil).want("/", 200, widget.String()); strings.Contains(a.text(), "1 version") {

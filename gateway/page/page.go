@@ -77,7 +77,7 @@ type Options struct {
 	Policy func(provider.Address) trust.Policy
 	// Pulls reports whether the gateway fetches missing versions of a provider from its origin. If nil, it never does.
 	Pulls      func(provider.Address) bool
-	Configured []provider.Address          // the providers that the configuration names
+	Configured []subject.Address           // the providers and modules that the configuration names
 	List       func(context.Context) Names // lists the registry's catalog; nil if it has none
 	// ListTTL is the minimum time for which a list of the registry is current. 0 means 30 seconds. The list of a slow
 	// registry is current for longer.

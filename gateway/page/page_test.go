@@ -266,7 +266,7 @@ func TestPagesAreSelfContained(t *testing.T) {
 	for i := range 21 {
 		b.index(widget, fmt.Sprintf("1.%d.0", i), artifact.Version{})
 	}
-	b.options.Configured = []provider.Address{widget}
+	b.options.Configured = []subject.Address{widget}
 	c := b.serve(nil)
 	const below = "/some/prefix"
 	plain := c.gateway
@@ -434,7 +434,7 @@ func TestAssets(t *testing.T) {
 
 func TestSearch(t *testing.T) {
 	b := newBench(t)
-	b.options.Configured = []provider.Address{provider.MustParseAddress("registry.opentofu.org/hashicorp/random"), provider.MustParseAddress("bücher.example/acme/shelf")}
+	b.options.Configured = []subject.Address{provider.MustParseAddress("registry.opentofu.org/hashicorp/random"), provider.MustParseAddress("bücher.example/acme/shelf")}
 	b.options.List = func(context.Context) page.Names {
 		out := []subject.Address{widget, provider.MustParseAddress("registry.opentofu.org/hashicorp/random")}
 		for i := range 60 {

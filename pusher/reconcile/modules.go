@@ -62,7 +62,7 @@ func (p *modulePlanner) step(ctx context.Context, v provider.Version) (*Step, er
 			return step, nil
 		}
 	}
-	at := ModuleVersion{Module: p.module, Version: v, Spellings: p.listing.Spellings[v], Pusher: p.pusher, Destination: p.state.dest}
+	at := p.at(v)
 	if err := p.want.Modules.Check(ctx, at, found); err != nil || step != nil {
 		return step, err
 	}
@@ -71,6 +71,15 @@ func (p *modulePlanner) step(ctx context.Context, v provider.Version) (*Step, er
 		dest: p.state.dest,
 		push: func(ctx context.Context) (*pusher.Result, error) { return p.want.Modules.Push(ctx, at) },
 	}, nil
+}
+
+// at returns a version at its origin.
+func (p *modulePlanner) at(v provider.Version) ModuleVersion {
+	out := ModuleVersion{Module: p.module, Version: v, Pusher: p.pusher, Destination: p.state.dest}
+	if p.listing != nil {
+		out.Spellings = p.listing.Spellings[v]
+	}
+	return out
 }
 
 // noPlatform implements [kindPlanner]. Every version of a module counts.

@@ -24,7 +24,10 @@ type planner struct {
 	kind    kindPlanner
 	state   *repositoryState
 	offered []provider.Version // the versions that the source lists
+	waiting map[provider.Version]time.Time
+	planned []plannedVersion // of the versions that the block requests
 	plan    *Plan
+	failure error // the plan failed as a whole
 }
 
 // kindPlanner is what differs between the plans of providers and of modules.
@@ -38,9 +41,7 @@ type kindPlanner interface {
 	noPlatform(ctx context.Context, newest provider.Version) error
 }
 
-// planOne plans the sync of one provider or module. If it fails, the returned plan contains only
-// warnings.
-func (s *Syncer) planOne(ctx context.Context, w Want) (*Plan, error) {
+func (s *Syncer) newPlanner(w Want) *planner {
 	p := &planner{Syncer: s, want: w, plan: &Plan{}}
 	switch a := w.Subject.(type) {
 	case provider.Address:
@@ -48,42 +49,74 @@ func (s *Syncer) planOne(ctx context.Context, w Want) (*Plan, error) {
 	case module.Address:
 		p.kind = &modulePlanner{planner: p, module: a}
 	}
-	var err error
-	if p.state, err = s.repositoryState(ctx, w.Subject); err != nil {
-		return p.plan, err
+	return p
+}
+
+// run plans the sync of one provider or module. If it fails, the plan contains only warnings and the failure.
+func (p *planner) run(ctx context.Context) error {
+	if p.failure = p.planOne(ctx); p.failure == nil {
+		return nil
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	p.plan = &Plan{Failures: []Failure{{Subject: p.want.Subject, Err: p.failure}}, Warnings: p.plan.Warnings}
+	return nil
+}
+
+func (p *planner) planOne(ctx context.Context) error {
+	pool, err := p.open(ctx)
+	if err != nil {
+		return err
+	}
+	asked, err := p.want.selected(pool)
+	if err != nil {
+		return err
+	}
+	waits := map[provider.Version]time.Time{}
+	asked = slices.DeleteFunc(asked, func(v provider.Version) bool {
+		until, waiting := p.waiting[v]
+		if waiting {
+			waits[v] = until
+		}
+		return waiting
+	})
+	if err := p.addSteps(ctx, asked, waits); err != nil {
+		return err
+	}
+	p.state.keep = p.want.Keep
+	p.plan.states = []*repositoryState{p.state}
+	p.sort()
+	return nil
+}
+
+func (p *planner) sort() {
+	slices.SortStableFunc(p.plan.Steps, func(a, b Step) int { return b.Version.Compare(a.Version) })
+}
+
+// open reads the tags of the repository and the list of the source, and finds out which versions wait. It returns all
+// versions. Stored versions are among them: if the source lists fewer versions than before, the sync therefore does not prune
+// the missing ones.
+func (p *planner) open(ctx context.Context) (pool []provider.Version, err error) {
+	if p.state, err = p.repositoryState(ctx, p.want.Subject); err != nil {
+		return nil, err
 	}
 	offered, warnings, err := p.kind.list(ctx)
 	if err != nil {
-		return p.plan, err
+		return nil, err
 	}
 	for _, text := range warnings {
-		p.warn("%s: %s", w.Subject, text)
+		p.warn("%s: %s", p.want.Subject, text)
 	}
 	p.offered = offered
-	// Stored versions are candidates, too. If the source lists fewer versions than before,
-	// the sync therefore does not prune the missing versions.
-	pool := slices.Clone(p.offered)
+	pool = slices.Clone(p.offered)
 	for v := range p.state.versions {
 		if !slices.Contains(pool, v) {
 			pool = append(pool, v)
 		}
 	}
-	asked, err := w.selected(pool)
-	if err != nil {
-		return p.plan, err
-	}
-	waits, err := p.waits(ctx, asked)
-	if err != nil {
-		return p.plan, err
-	}
-	asked = slices.DeleteFunc(asked, func(v provider.Version) bool { _, waiting := waits[v]; return waiting })
-	if err := p.addSteps(ctx, asked, waits); err != nil {
-		return p.plan, err
-	}
-	p.state.keep = w.Keep
-	p.plan.states = []*repositoryState{p.state}
-	slices.SortStableFunc(p.plan.Steps, func(a, b Step) int { return b.Version.Compare(a.Version) })
-	return p.plan, nil
+	p.waiting, err = p.waits(ctx, pool)
+	return pool, err
 }
 
 // plannedVersion is the plan for one version. Both step and err are nil if the source has no
@@ -101,6 +134,7 @@ func (p *planner) addSteps(ctx context.Context, asked []provider.Version, waits 
 	if err != nil {
 		return err
 	}
+	p.planned = planned
 	if len(asked) > 0 && len(waits) == 0 && !slices.ContainsFunc(planned, p.want.counts) {
 		if err := p.kind.noPlatform(ctx, asked[0]); err != nil {
 			return err
@@ -122,8 +156,17 @@ func (p *planner) addSteps(ctx context.Context, asked []provider.Version, waits 
 		if err != nil {
 			return err
 		}
-		planned = append(planned, pruned...)
+		planned = slices.Concat(planned, pruned)
 	}
+	p.add(planned)
+	for v, until := range waits {
+		p.plan.Steps = append(p.plan.Steps, Step{Step: pusher.Step{Subject: p.want.Subject, Version: v, Action: pusher.ActionWait, Size: -1, Until: until}, dest: p.state.dest})
+	}
+	return nil
+}
+
+// add adds the steps and the failures of versions to the plan.
+func (p *planner) add(planned []plannedVersion) {
 	for _, o := range planned {
 		switch {
 		case o.err != nil:
@@ -134,10 +177,6 @@ func (p *planner) addSteps(ctx context.Context, asked []provider.Version, waits 
 			p.warn("%s %s: its source has no package for the platforms wanted", p.want.Subject, o.version)
 		}
 	}
-	for v, until := range waits {
-		p.plan.Steps = append(p.plan.Steps, Step{Step: pusher.Step{Subject: p.want.Subject, Version: v, Action: pusher.ActionWait, Size: -1, Until: until}, dest: p.state.dest})
-	}
-	return nil
 }
 
 // latest plans the versions, newest first, until the number of versions that count reaches [Want.Latest].

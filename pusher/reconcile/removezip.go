@@ -59,7 +59,7 @@ func (r *Remover) planZip(ctx context.Context, plan *RemovePlan, q RemoveRequest
 	if err != nil {
 		return nil, &repo.RegistryError{Op: "list tags of", Repository: dest.Repository, Err: err}
 	}
-	out := &Removal{Subject: q.Subject, Version: q.Version, Repository: dest.Repository, Referrers: []Referrer{}, state: &repositoryState{dest: dest, tags: tags}}
+	out := &Removal{Subject: q.Subject, Version: q.Version, Repository: dest.Repository, Referrers: []Referrer{}, state: &repositoryState{subject: q.Subject, dest: dest, tags: tags}}
 	if out.Tags, out.zips, err = readZips(ctx, dest, q.Subject, q.Version); err != nil {
 		return nil, err
 	}
@@ -177,7 +177,30 @@ func (r *Remover) applyZip(ctx context.Context, removal *Removal, out *RemoveOut
 	}
 	out.Removed = append(out.Removed, removal)
 	out.Freeable += unreachedZips(removal.zips, named)
+	// 4. Delete the state with the last version.
+	if err := p.deleteLastState(ctx, named); err != nil {
+		p.out.warn("%s: the tag %s is left: %v", removal.Repository, ociaddr.StateTag, err)
+	}
 	return nil
+}
+
+// deleteLastState deletes the state of a module's repository without versions, with the manifests that the state notes. Like that
+// of a provider, it stays if a sync with a cooldown needs it.
+func (p *pruner) deleteLastState(ctx context.Context, named map[digest.Digest]bool) error {
+	dest := p.state.dest
+	tags, err := artifact.ListAnyTags(repo.MayPush(ctx, dest.Repository), dest.Store)
+	if err != nil || !slices.Contains(tags, ociaddr.StateTag) || len(ociaddr.TagsOf(p.state.subject, tags)) > 0 {
+		return err
+	}
+	state, desc, err := repo.ReadState(ctx, dest.Store, dest.Repository, p.state.subject)
+	if err != nil || desc == nil || state.Cooldown {
+		return err
+	}
+	gone, err := p.deleteNoted(ctx, state.Replaced, named)
+	if err != nil || len(gone) < len(state.Replaced) {
+		return err
+	}
+	return repo.DeleteWithTag(ctx, dest.Store, *desc, ociaddr.StateTag)
 }
 
 // referrersToRemove returns the referrers, at any depth, of manifests that no tag names.

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"slices"
 	"testing"
+	"time"
 
 	"oras.land/oras-go/v2/errdef"
 
@@ -96,6 +97,35 @@ func TestRemoveModule(t *testing.T) {
 				t.Errorf("the referrer is there: %v, %v", there, err)
 			}
 		})
+	}
+}
+
+// TestRemoveLastModule shows that the state of a repository goes with the last version of a module, and with the manifests that it
+// notes, unless a sync with a cooldown needs it.
+func TestRemoveLastModule(t *testing.T) {
+	for _, cooldown := range []bool{false, true} {
+		b, o := newModuleBench(t, "1.0.0")
+		if cooldown {
+			b.want.Cooldown = time.Hour
+		}
+		b.mustSync("+1.0.0")
+		first := b.StoredModule("1.0.0").Index
+		b.Options.Force = true
+		o.commits["1.0.0"] = "2"
+		b.MustPushModule(o.fetched(provider.MustParseVersion("1.0.0")), pusher.Replaced)
+		if _, out := b.removeModule(false); len(out.Failures) > 0 || len(out.Removed) != 1 || len(out.Warnings) > 0 {
+			t.Fatalf("%+v", out)
+		}
+		want := []string(nil)
+		if cooldown {
+			want = []string{string(ociaddr.StateTag)}
+		}
+		if got := b.moduleTags(); !slices.Equal(got, want) {
+			t.Errorf("tags %q, want %q", got, want)
+		}
+		if there, err := b.Repo.Exists(t.Context(), first); err != nil || there != cooldown {
+			t.Errorf("the replaced manifest is there: %v, %v", there, err)
+		}
 	}
 }
 

@@ -18,11 +18,11 @@ import (
 // them.
 var ErrNoAges = errors.New("the ages of its versions are not known")
 
-// waits returns the requested versions whose cooldown has not ended, each with the time at
+// waits returns those of the given versions whose cooldown has not ended, each with the time at
 // which the cooldown ends. The cooldown does not apply to stored versions, or to versions that
 // the source had at the provider's first sync with a cooldown. waits also collects the versions
 // that no sync has seen before, so that [Syncer.Apply] can note them.
-func (p *planner) waits(ctx context.Context, asked []provider.Version) (map[provider.Version]time.Time, error) {
+func (p *planner) waits(ctx context.Context, pool []provider.Version) (map[provider.Version]time.Time, error) {
 	if p.want.Cooldown == 0 {
 		return nil, nil
 	}
@@ -37,7 +37,7 @@ func (p *planner) waits(ctx context.Context, asked []provider.Version) (map[prov
 		}
 	}
 	out := map[provider.Version]time.Time{}
-	for _, v := range asked {
+	for _, v := range pool {
 		if p.state.versions[v] != "" || p.state.firstSync {
 			continue
 		}

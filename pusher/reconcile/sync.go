@@ -50,6 +50,8 @@ type Want struct {
 	// Cooldown is the minimum time between the first sync that sees a version and the sync
 	// that pushes it. 0: a version is pushed immediately.
 	Cooldown time.Duration
+	// Closure is set if the modules that the selected versions of a module call are wanted, too, and those that these call.
+	Closure bool
 	// Keep is set if pull-through also writes the repository. Nothing is pruned in that
 	// repository.
 	Keep bool
@@ -67,6 +69,10 @@ type Options struct {
 	First bool
 	// Prune removes versions that no [Want] requests.
 	Prune bool
+	// Closure finds the modules that modules call. It is not needed if no [Want] has Closure set.
+	Closure Closure
+	// KeepModules prunes no versions of modules, because there are closures that the sync does not follow.
+	KeepModules bool
 	// PruneLimit is the maximum number of versions that a prune may remove. 0: at most
 	// [DefaultPruneLimit] versions, and never the last version of a provider or a module.
 	PruneLimit int
@@ -159,27 +165,27 @@ func (p *Plan) Count(a pusher.Action) (n int, bytes int64) {
 // Plan compares origins and repositories, and changes nothing. A failure of one provider or
 // module is recorded in the plan, and does not affect others.
 func (s *Syncer) Plan(ctx context.Context, wants []Want) (*Plan, error) {
-	parts := make([]*Plan, len(wants))
+	planners := make([]*planner, len(wants))
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(s.o.Push.Jobs)
 	for i, w := range wants {
+		planners[i] = s.newPlanner(w)
 		g.Go(func() error {
-			var err error
-			if parts[i], err = s.planOne(gctx, w); err != nil {
-				if gctx.Err() != nil {
-					return context.Cause(gctx)
-				}
-				parts[i] = &Plan{Failures: []Failure{{Subject: w.Subject, Err: err}}, Warnings: parts[i].Warnings}
-			}
+			err := planners[i].run(gctx)
 			s.o.OnPlanned(w.Subject, provider.Version{})
-			return nil
+			return err
 		})
 	}
 	if err := g.Wait(); err != nil {
 		return nil, err
 	}
+	closures := newClosures(s, planners)
+	if err := closures.follow(ctx); err != nil {
+		return nil, err
+	}
 	out := &Plan{}
-	for _, p := range parts {
+	for _, of := range closures.all() {
+		p := of.plan
 		out.Steps = append(out.Steps, p.Steps...)
 		out.Warnings = append(out.Warnings, p.Warnings...)
 		out.Failures = append(out.Failures, p.Failures...)
@@ -187,7 +193,22 @@ func (s *Syncer) Plan(ctx context.Context, wants []Want) (*Plan, error) {
 		out.Unasked += p.Unasked
 		out.Kept += p.Kept
 	}
+	if s.o.KeepModules || closures.incomplete {
+		out.keepModules()
+	}
 	return out, nil
+}
+
+// keepModules leaves the versions of modules out of a prune.
+func (p *Plan) keepModules() {
+	steps := len(p.Steps)
+	p.Steps = slices.DeleteFunc(p.Steps, func(s Step) bool {
+		return s.Action == pusher.ActionPrune && s.Subject.Kind() == subject.Module
+	})
+	if kept := steps - len(p.Steps); kept > 0 {
+		p.Unasked += kept
+		p.Warnings = append(p.Warnings, "no version of a module is pruned, because it is not known which modules other modules call")
+	}
 }
 
 // Outcome says what a sync did.

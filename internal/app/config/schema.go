@@ -247,6 +247,12 @@ type Module struct {
 	Prereleases bool `hcl:"prereleases,optional" value:"bool" default:"false"`
 	// The minimum age of a version, counted from when a sync first saw it, or a push first fetched it.
 	Cooldown time.Duration `hcl:"cooldown,optional" value:"duration" default:"0s"`
+	// Also keep the modules that the selected versions call, and those that these call. A called module without a block of
+	// its own has the longest `cooldown` of the blocks with `closure`, and `--prune` removes none of its versions.
+	Closure bool `hcl:"closure,optional" value:"bool" default:"false"`
+	// Store pointers of Git LFS as they are, as clients without git-lfs get them. Otherwise, a version with such a pointer
+	// is refused. With `closure`, this also applies to called modules without a block of their own.
+	AllowLFSPointers bool `hcl:"allow_lfs_pointers,optional" value:"bool" default:"false"`
 
 	Source string // "FILE:LINE"
 }

@@ -57,7 +57,7 @@ func (x Origin) Examine(ctx context.Context) *Report {
 		return r
 	}
 	if x.URL != nil {
-		x.clock(ctx, r)
+		r.clockOf(ctx, x.URL)
 	}
 	if release, ok := x.keys(ctx, r, listing, v); ok {
 		x.firstPackage(ctx, r, release)
@@ -67,8 +67,13 @@ func (x Origin) Examine(ctx context.Context) *Report {
 
 // fail adds a failed check. If the reason is the time limit, the check says so.
 func (x Origin) fail(r *Report, name string, err error, help string) {
+	r.failOf(x.Name, name, err, help)
+}
+
+// failOf adds a failed check of an origin. If the reason is the time limit, the check says so.
+func (r *Report) failOf(origin, name string, err error, help string) {
 	if errors.Is(err, context.DeadlineExceeded) {
-		err = hint.Replace(fmt.Errorf("no answer within %s: %w", originTimeout, err), "check the network, and whether %s wants a proxy (HTTPS_PROXY)", x.Name)
+		err = hint.Replace(fmt.Errorf("no answer within %s: %w", originTimeout, err), "check the network, and whether %s wants a proxy (HTTPS_PROXY)", origin)
 	}
 	r.fail(name, err, help)
 }
@@ -97,12 +102,12 @@ func (x Origin) versions(ctx context.Context, r *Report) (*origin.Listing, provi
 	return listing, newest, true
 }
 
-// clock compares the origin's clock with this machine's clock. There is no check if the origin does not answer this
+// clockOf compares an origin's clock with this machine's clock. There is no check if the origin does not answer this
 // additional request.
-func (x Origin) clock(ctx context.Context, r *Report) {
+func (r *Report) clockOf(ctx context.Context, at *url.URL) {
 	ctx, cancel := context.WithTimeout(ctx, clientTimeout)
 	defer cancel()
-	resp, err := head(ctx, x.URL)
+	resp, err := head(ctx, at)
 	if err != nil {
 		return
 	}

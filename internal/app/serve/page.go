@@ -38,6 +38,9 @@ func (s *site) page(o gateway.Options) http.Handler {
 	for _, c := range s.settings.Config.Providers {
 		p.Configured = append(p.Configured, c.Address)
 	}
+	for _, c := range s.settings.Config.Modules {
+		p.Configured = append(p.Configured, c.Address)
+	}
 	if s.repositories.Embedded != nil {
 		p.ListTTL = time.Second // so that the page soon shows a pushed provider
 	}

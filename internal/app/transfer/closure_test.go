@@ -20,6 +20,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/registries/embedded"
 	"github.com/ocibridge/ocibridge/internal/registries/query"
 	"github.com/ocibridge/ocibridge/internal/registries/registry"
+	"github.com/ocibridge/ocibridge/internal/test/testkit"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/gitserver"
 	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/origin"
@@ -35,6 +36,23 @@ func (*missingOf) Event(pusher.Event)          {}
 func (*missingOf) Warn(string)                 {}
 func (*missingOf) Done(*transfer.PushedModule) {}
 func (p *missingOf) Missing(m closure.Missing) { p.missing = append(p.missing, m.String()) }
+
+// repositories returns an empty registry with repositories for the modules of the bench.
+func (b *moduleBench) repositories() *registry.Repositories {
+	b.t.Helper()
+	to, err := registry.Open(registry.Options{DataFolder: b.t.TempDir(), Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { to.Close() })
+	// A repository cannot have the name of a host with a port.
+	template, err := templates.Parse(string(embedded.Host)+"/${namespace}/${name}/${system}", module.Selector{Include: []module.Pattern{module.MustParsePattern(b.at + "/*/*/*")}})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	to.Templates = templates.Set{template}
+	return to
+}
 
 // TestClosureWithoutSomeModules shows that a module whose called versions cannot be stored is stored without them, that the
 // stored ones among them are followed, and that a version that the user names is an error.
@@ -74,17 +92,7 @@ func TestClosureWithoutSomeModules(t *testing.T) {
 	}
 	b.locations["deeper"] = b.locations["good"]
 
-	to, err := registry.Open(registry.Options{DataFolder: t.TempDir(), Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { to.Close() })
-	// A repository cannot have the name of a host with a port.
-	template, err := templates.Parse(string(embedded.Host)+"/${namespace}/${name}/${system}", module.Selector{Include: []module.Pattern{module.MustParsePattern(b.at + "/*/*/*")}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	to.Templates = templates.Set{template}
+	to := b.repositories()
 	push := func(name string, follow bool) (string, []string, error) {
 		q := query.Query[module.Address]{Address: module.MustParseAddress(b.at + "/called/" + name + "/aws"), Version: provider.MustParseVersion("1.0.0")}
 		m := transfer.Modules{Origin: &moduleorigin.Origin{Registry: b.registry}, Requests: []query.Query[module.Address]{q}, Closure: follow}
@@ -129,6 +137,55 @@ func TestClosureWithoutSomeModules(t *testing.T) {
 	}
 }
 
+// TestManyZipsOfAClosure shows that a closure keeps a limited number of zips, and fetches the others again to store them.
+func TestManyZipsOfAClosure(t *testing.T) {
+	testkit.LeaveToAll(t)
+	const many, kept = 105, 100
+	b := newModuleBench(t)
+	tree, text := gitserver.Tree{}, ""
+	for i := range many - 1 {
+		name := fmt.Sprintf("m%d", i)
+		tree[name+"/main.tf"] = "# " + name + "\n"
+		b.locations[name] = "git::https://HOST/git/all//" + name + "?ref=main"
+		text += fmt.Sprintf("module %q {\n  source = \"%s/called/%s/aws\"\n}\n", name, b.at, name)
+	}
+	tree["top/main.tf"] = text
+	b.git.Commit(t, "all", tree)
+	b.locations["top"] = "git::https://HOST/git/all//top?ref=main"
+	to := b.repositories()
+	push := func(dryRun bool) (results []*transfer.PushedModule) {
+		q := query.Query[module.Address]{Address: module.MustParseAddress(b.at + "/called/top/aws"), Version: provider.MustParseVersion("1.0.0")}
+		m := transfer.Modules{Origin: &moduleorigin.Origin{Registry: b.registry}, Requests: []query.Query[module.Address]{q}, Closure: true, DryRun: dryRun}
+		b.requests = nil
+		results, err := m.Push(t.Context(), to, pusher.Options{}, &missingOf{})
+		if err != nil || len(results) != many {
+			t.Fatalf("%d results, %v", len(results), err)
+		}
+		return results
+	}
+	for _, r := range push(true) {
+		if r.Status != pusher.Pushed || r.Entries != many {
+			t.Errorf("planned: %+v", r)
+		}
+	}
+	if n := strings.Count(strings.Join(b.requests, " "), "git-upload-pack"); n != many {
+		t.Errorf("a dry run fetched %d times", n)
+	}
+	for _, r := range push(false) {
+		if r.Status != pusher.Pushed || r.Entries != many {
+			t.Errorf("pushed: %+v", r)
+		}
+	}
+	if n := strings.Count(strings.Join(b.requests, " "), "git-upload-pack"); n != many+many-kept {
+		t.Errorf("a push fetched %d times", n)
+	}
+	for _, r := range push(false) {
+		if r.Status != pusher.Unchanged {
+			t.Errorf("again: %+v", r)
+		}
+	}
+}
+
 // TestNeededWithoutRegistry shows that a provider is missing if its host does not exist, or has no provider registry.
 func TestNeededWithoutRegistry(t *testing.T) {
 	b := newModuleBench(t)
@@ -148,7 +205,7 @@ func TestNeededWithoutRegistry(t *testing.T) {
 		t.Fatal(err)
 	}
 	progress := &missingOf{}
-	needed, err := transfer.NeededBy(t.Context(), dir, &moduleorigin.Origin{Registry: client}, &registry.Repositories{}, pusher.Options{}, false, progress)
+	needed, err := transfer.NeededBy(t.Context(), dir, &moduleorigin.Origin{Registry: client}, &registry.Repositories{}, pusher.Options{}, false, false, progress)
 	if err != nil {
 		t.Fatal(err)
 	}

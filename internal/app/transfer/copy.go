@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"sync"
 
 	"oras.land/oras-go/v2/errdef"
@@ -31,10 +32,10 @@ type Copy struct {
 	Queries   []query.Query[subject.Address]
 	All       bool // copy every version that matches a constraint, and not only the newest
 	Platforms []provider.Platform
-	// Configured lists the providers to copy from a registry if there are no queries. If
-	// Configured is empty too, the copy includes all providers in the registry's catalog.
-	// Without queries, the copy always includes the modules in the registry's catalog.
-	Configured []provider.Address
+	// Configured lists the providers and modules to copy from a registry if there are no
+	// queries. If it names no provider, the copy includes all providers in the registry's
+	// catalog. Without queries, the copy always includes the modules in the registry's catalog.
+	Configured []subject.Address
 	// DryRun returns the results that the copy would have, without referrers, and writes nothing.
 	DryRun bool
 	// Push contains the policy, the number of jobs and the referrers option.
@@ -119,7 +120,9 @@ func (c Copy) Run(ctx context.Context) (out Copied, err error) {
 	queries := c.Queries
 	if c.everything() && !c.From.IsBundle() {
 		for _, a := range c.Configured {
-			queries = append(queries, query.Query[subject.Address]{Address: a})
+			if subject.TraitsOf(a).Origins {
+				queries = append(queries, query.Query[subject.Address]{Address: a})
+			}
 		}
 	}
 	src, err := c.openSource(ctx, query.Addresses(queries))
@@ -152,8 +155,8 @@ func (c Copy) Run(ctx context.Context) (out Copied, err error) {
 }
 
 // selectVersions returns the versions in the source that the queries select. If the copy includes everything,
-// it returns all versions of all modules and of the configured providers, or of all providers if none are
-// configured.
+// it returns all versions of all modules, and of those configured modules that a catalog does not list, and of the
+// configured providers, or of all providers if none are configured.
 func (c Copy) selectVersions(ctx context.Context, src *source, queries []query.Query[subject.Address]) (selection, error) {
 	for _, kind := range subject.Kinds {
 		if !c.everything() || kind.Traits().Origins && len(queries) > 0 {
@@ -162,6 +165,13 @@ func (c Copy) selectVersions(ctx context.Context, src *source, queries []query.Q
 		found, err := src.all(ctx, kind)
 		if err != nil {
 			return nil, err
+		}
+		for _, a := range c.Configured {
+			if src.registry != nil && a.Kind() == kind && !slices.Contains(found, a) {
+				if _, err := src.registry.Templates.Repository(a); err == nil {
+					found = append(found, a)
+				}
+			}
 		}
 		for _, a := range found {
 			queries = append(queries, query.Query[subject.Address]{Address: a})

@@ -109,7 +109,7 @@ func TestCopySelects(t *testing.T) {
 		{name: "no match", args: []string{"HOST/acme/null@> 3.0"}, err: "version not found"},
 		{name: "the newest match", args: []string{"HOST/acme/null@~> 1.0"}, want: "null 1.1.0 pushed"},
 		{name: "all matches", args: []string{"HOST/acme/null@~> 1.0"}, change: func(c *transfer.Copy) { c.All = true }, want: "null 1.0.0 pushed, null 1.1.0 unchanged"},
-		{name: "the configured providers", change: func(c *transfer.Copy) { c.Configured = []provider.Address{widget} }, want: "widget 2.0.0 pushed"},
+		{name: "the configured providers", change: func(c *transfer.Copy) { c.Configured = []subject.Address{widget} }, want: "widget 2.0.0 pushed"},
 		{name: "everything", want: "null 1.0.0 unchanged, null 1.1.0 unchanged, widget 2.0.0 unchanged"},
 	} {
 		got, err := c.run(step.change, step.args...)
@@ -124,7 +124,7 @@ func TestCopyOfNothing(t *testing.T) {
 	absent := provider.MustParseAddress(stored.Host + "/acme/absent")
 	archive := filepath.Join(t.TempDir(), "bundle.tar")
 	_, err := c.run(func(run *transfer.Copy) {
-		run.Configured = []provider.Address{absent}
+		run.Configured = []subject.Address{absent}
 		run.To = transfer.Location{Kind: transfer.Archive, Name: archive}
 	})
 	if err == nil || err.Error() != "there is nothing to copy" || len(c.progress.warnings) != 1 || !strings.Contains(c.progress.warnings[0], "has no version of") {

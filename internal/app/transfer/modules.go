@@ -145,6 +145,10 @@ func (f *moduleFetch) push(ctx context.Context) (*PushedModule, error) {
 	if err != nil {
 		return nil, err
 	}
+	return p.pushAndClose(ctx)
+}
+
+func (p *preparedModule) pushAndClose(ctx context.Context) (*PushedModule, error) {
 	defer p.close()
 	return p.push(ctx)
 }
@@ -152,8 +156,11 @@ func (f *moduleFetch) push(ctx context.Context) (*PushedModule, error) {
 // preparedModule is a version that is ready to be stored.
 type preparedModule struct {
 	*moduleFetch
-	stored *artifact.Version
-	zip    *modulezip.Zip // nil if the version is stored already
+	stored   *artifact.Version
+	zip      *modulezip.Zip // nil if the version is stored already, or if the zip was dropped
+	files    int            // in the zip
+	warnings []string
+	dropped  bool // the zip was closed before it was stored, so push fetches the version again
 }
 
 // prepare fetches the version, unless it is stored. The caller must close the result.
@@ -178,17 +185,17 @@ func (f *moduleFetch) prepareAt(ctx context.Context, at moduleorigin.Location, c
 	if known, err := f.known(ctx, at, commit); err != nil {
 		return nil, f.failed(err)
 	} else if known != nil {
-		return &preparedModule{f, known, nil}, nil
+		return &preparedModule{moduleFetch: f, stored: known}, nil
 	}
 	// 3. Fetch and pack the files.
 	z, commit, err := f.fetch(ctx, at)
 	if err != nil {
 		return nil, f.failed(err)
 	}
-	return &preparedModule{f, &artifact.Version{
+	return &preparedModule{moduleFetch: f, stored: &artifact.Version{
 		Owner: f.module, Version: f.version, Packages: []artifact.Package{{Digest: z.Digest, Size: z.Size, H1: z.H1}}, Revision: commit.Commit,
 		Provenance: artifact.Provenance{Location: at.String(), Folder: at.Folder, Tree: commit.Tree, TagObject: commit.TagObject},
-	}, z}, nil
+	}, zip: z, files: len(z.Files), warnings: z.Warnings}, nil
 }
 
 // close removes the fetched files.
@@ -198,17 +205,36 @@ func (p *preparedModule) close() {
 	}
 }
 
+// drop removes the fetched files. A later push fetches them again.
+func (p *preparedModule) drop() {
+	p.close()
+	p.zip, p.dropped = nil, true
+}
+
 // push stores the version.
 func (p *preparedModule) push(ctx context.Context) (*PushedModule, error) {
+	if p.dropped && !p.dryRun { // a dry run compares the digests, and reads no zip
+		return p.pushAgain(ctx)
+	}
 	result, err := p.put(ctx, p.stored, p.zip)
 	if err != nil {
 		return nil, err
 	}
-	if p.zip == nil {
-		return &PushedModule{Result: result}, nil
+	result.Warnings = append(result.Warnings, p.warnings...)
+	return &PushedModule{result, p.files}, nil
+}
+
+// pushAgain fetches a version again, and stores it if it is still the same.
+func (p *preparedModule) pushAgain(ctx context.Context) (*PushedModule, error) {
+	again, err := p.prepare(ctx)
+	if err != nil {
+		return nil, err
 	}
-	result.Warnings = append(result.Warnings, p.zip.Warnings...)
-	return &PushedModule{result, len(p.zip.Files)}, nil
+	defer again.close()
+	if again.zip != nil && again.zip.Digest != p.stored.Zip().Digest {
+		return nil, p.failed(hint.New("its origin changed while the modules that it calls were fetched", "run it again"))
+	}
+	return again.push(ctx)
 }
 
 // failed adds the version to an error.
@@ -317,6 +343,11 @@ func (f *moduleFetch) known(ctx context.Context, at moduleorigin.Location, commi
 	return &out, nil
 }
 
+// report reports the progress of a fetch. Its size is not known.
+func (f *moduleFetch) report(stage pusher.Stage, n int) {
+	f.pusher.Report(pusher.Event{Subject: f.module, Version: f.version, Stage: stage, Bytes: n, Total: -1})
+}
+
 // fetch fetches a location, and packs its files. The caller must close the zip.
 func (f *moduleFetch) fetch(ctx context.Context, at moduleorigin.Location) (*modulezip.Zip, gitfiles.Commit, error) {
 	if err := moduleorigin.CheckSystem(runtime.GOOS); err != nil {
@@ -327,10 +358,19 @@ func (f *moduleFetch) fetch(ctx context.Context, at moduleorigin.Location) (*mod
 		return nil, gitfiles.Commit{}, hint.Wrap(fmt.Errorf("temporary folder: %w", err), "TMPDIR names another folder for temporary files")
 	}
 	defer os.RemoveAll(dir)
-	commit, err := f.origin.Fetch(ctx, at, dir)
+	var warnings []string
+	from := *f.origin
+	from.Warn = func(text string) { warnings = append(warnings, text) }
+	from.OnBytes = func(n int) { f.report(pusher.StageFetch, n) }
+	from.OnBytes(0)
+	defer f.report(pusher.StageFetched, 0)
+	commit, err := from.Fetch(ctx, at, dir)
 	if err != nil {
 		return nil, gitfiles.Commit{}, err
 	}
 	z, err := modulezip.PackFetched(ctx, dir)
+	if err == nil {
+		z.Warnings = append(warnings, z.Warnings...)
+	}
 	return z, commit, err
 }

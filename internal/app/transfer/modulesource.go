@@ -6,6 +6,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/origins/closure"
 	"github.com/ocibridge/ocibridge/internal/origins/gitfiles"
 	"github.com/ocibridge/ocibridge/internal/origins/moduleorigin"
 	"github.com/ocibridge/ocibridge/module"
@@ -14,18 +15,20 @@ import (
 	"github.com/ocibridge/ocibridge/pusher/reconcile"
 )
 
-// moduleSource is the origin of the module of one block.
+// moduleSource is the origin of the module of one block, or of the modules without a block.
 type moduleSource struct {
-	plan *moduleorigin.Origin // reads the references of a repository once, for all versions
-	push *moduleorigin.Origin // reads them for each version, as they may have changed since
+	plan    *moduleorigin.Origin // reads the references of a repository once, for all versions
+	push    *moduleorigin.Origin // reads them for each version, as they may have changed since
+	fetched *closurePackages     // the versions that were fetched to follow their calls
 }
 
 var _ reconcile.ModuleSource = moduleSource{}
 
-func newModuleSource(registry *origin.Registry) moduleSource {
+func newModuleSource(registry *origin.Registry, allowLFSPointers bool, fetched *closurePackages) moduleSource {
 	return moduleSource{
-		plan: &moduleorigin.Origin{Registry: registry, References: &moduleorigin.References{}},
-		push: &moduleorigin.Origin{Registry: registry},
+		plan:    &moduleorigin.Origin{Registry: registry, AllowLFSPointers: allowLFSPointers, References: &moduleorigin.References{}},
+		push:    &moduleorigin.Origin{Registry: registry, AllowLFSPointers: allowLFSPointers},
+		fetched: fetched,
 	}
 }
 
@@ -36,9 +39,15 @@ func (s moduleSource) Versions(ctx context.Context, a module.Address) (*origin.M
 
 // Check implements [reconcile.ModuleSource].
 func (s moduleSource) Check(ctx context.Context, v reconcile.ModuleVersion, stored *artifact.Version) error {
+	if stored == nil && s.fetched.has(closure.Release{Module: v.Module, Version: v.Version}) {
+		return nil
+	}
 	f := fetchOf(s.plan, v)
 	f.dryRun = true
 	err := f.check(ctx, stored)
+	if stored != nil && errors.Is(err, moduleorigin.ErrTwins) {
+		return hint.Replace(err, "the stored version stays, and clients get it as before. Ask the publisher of the module to delete one of the tags; until then, this version is a failure of each sync, unless versions excludes it (!= %s), and with --prune that removes it", v.Version)
+	}
 	if stored != nil && (errors.Is(err, origin.ErrVersionNotFound) || errors.Is(err, gitfiles.ErrNoRef)) {
 		err = hint.Replace(err, "the origin lists this version, and no longer has it. The stored version stays, and clients get it as before")
 	}
@@ -47,7 +56,11 @@ func (s moduleSource) Check(ctx context.Context, v reconcile.ModuleVersion, stor
 
 // Push implements [reconcile.ModuleSource].
 func (s moduleSource) Push(ctx context.Context, v reconcile.ModuleVersion) (*pusher.Result, error) {
-	pushed, err := fetchOf(s.push, v).push(ctx)
+	push := fetchOf(s.push, v).push
+	if p := s.fetched.take(closure.Release{Module: v.Module, Version: v.Version}); p != nil {
+		push = p.pushAndClose
+	}
+	pushed, err := push(ctx)
 	if err != nil {
 		return nil, err
 	}

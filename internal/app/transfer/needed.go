@@ -3,11 +3,11 @@ package transfer
 import (
 	"context"
 	"errors"
-	"net"
 
 	"github.com/opentofu/svchost/disco"
 
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/neterr"
 	"github.com/ocibridge/ocibridge/internal/origins/closure"
 	"github.com/ocibridge/ocibridge/internal/origins/moduleorigin"
 	"github.com/ocibridge/ocibridge/internal/registries/query"
@@ -28,8 +28,9 @@ type Needed struct {
 }
 
 // NeededBy reads the configuration in dir, and fetches the modules that it calls. to is where [Needed.PushModules] stores
-// them, or plans to store them if dryRun is set. The caller must close the result.
-func NeededBy(ctx context.Context, dir string, from *moduleorigin.Origin, to *registry.Repositories, o pusher.Options, dryRun bool, progress ModuleProgress) (*Needed, error) {
+// them, or plans to store them if dryRun is set. If strict is set, it is an error if anything cannot be brought. The caller must
+// close the result.
+func NeededBy(ctx context.Context, dir string, from *moduleorigin.Origin, to *registry.Repositories, o pusher.Options, dryRun, strict bool, progress ModuleProgress) (*Needed, error) {
 	o.OnEvent = progress.Event
 	n := &Needed{jobs: o.Jobs, modules: newModuleClosure(to, moduleFetch{origin: from, pusher: pusher.New(o), force: o.Force, dryRun: dryRun})}
 	if err := n.read(ctx, dir, from.Registry); err != nil {
@@ -38,6 +39,10 @@ func NeededBy(ctx context.Context, dir string, from *moduleorigin.Origin, to *re
 	}
 	for _, m := range n.Missing {
 		progress.Missing(m)
+	}
+	if err := (&closure.Result{Missing: n.Missing}).Check(); strict && err != nil {
+		n.Close()
+		return nil, err
 	}
 	return n, nil
 }
@@ -54,9 +59,13 @@ func (n *Needed) read(ctx context.Context, dir string, from *origin.Registry) er
 		}
 	}
 	for _, p := range needs.Providers {
+		var newest provider.Version
 		listing, err := from.Versions(ctx, p.Address)
-		if err == nil && len(p.Versions.Matches(listing.Versions)) == 0 {
-			err = listing.NoMatch(p.Address, p.Versions)
+		if err == nil {
+			v, none, ok := p.Newest(listing.Versions)
+			if newest = v; !ok {
+				err = listing.NoMatch(p.Address, none)
+			}
 		}
 		switch {
 		case errors.Is(err, origin.ErrProviderNotFound), errors.Is(err, origin.ErrVersionNotFound), isNoRegistry(err):
@@ -64,16 +73,15 @@ func (n *Needed) read(ctx context.Context, dir string, from *origin.Registry) er
 		case err != nil:
 			return err
 		default:
-			n.Requests = append(n.Requests, Request{Query: query.Query[provider.Address]{Address: p.Address, Versions: p.Versions}})
+			n.Requests = append(n.Requests, Request{Query: query.Query[provider.Address]{Address: p.Address, Version: newest}})
 		}
 	}
 	return nil
 }
 
-// isNoRegistry reports whether an error means that a host does not exist, or has no provider registry.
+// isNoRegistry reports whether an error means that a host does not exist, has no server, or has no provider registry.
 func isNoRegistry(err error) bool {
-	unknown, ok := errors.AsType[*net.DNSError](err)
-	return ok && unknown.IsNotFound || errors.As(err, new(*disco.ErrServiceNotProvided))
+	return neterr.NoSuchHost(err) || neterr.Refused(err) || errors.As(err, new(*disco.ErrServiceNotProvided))
 }
 
 // PushModules stores the modules.

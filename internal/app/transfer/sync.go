@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/url"
+	"slices"
 
 	"github.com/ocibridge/ocibridge/internal/app/config"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
@@ -16,7 +17,12 @@ import (
 
 // Wants contains the versions that a configuration requests, and their open sources.
 type Wants struct {
-	Wants   []reconcile.Want
+	Wants []reconcile.Want
+	// Closure finds the modules that modules call, and KeepModules is set if there are closures that it does not know; see
+	// [reconcile.Options].
+	Closure     *BlockClosure
+	KeepModules bool
+
 	folders map[string]*origin.MirrorDir
 }
 
@@ -79,7 +85,7 @@ func (b Blocks) Selected(queries []query.Query[subject.Address]) (out Blocks, er
 // the result. An unusable source does not affect other providers: only listing the versions of its own provider returns the
 // error.
 func OpenWants(c *config.Config, blocks Blocks, registry *origin.Registry) *Wants {
-	w := &Wants{folders: map[string]*origin.MirrorDir{}}
+	w := &Wants{folders: map[string]*origin.MirrorDir{}, Closure: newBlockClosure(registry, c.Jobs)}
 	pulls := func(a subject.Address) bool {
 		return c.PullThrough != nil && c.PullThrough.Enabled && c.PullThrough.Selector.Any().Selects(a)
 	}
@@ -94,10 +100,18 @@ func OpenWants(c *config.Config, blocks Blocks, registry *origin.Registry) *Want
 		})
 	}
 	for _, m := range blocks.Modules {
+		source := newModuleSource(registry, m.AllowLFSPointers, w.Closure.fetched)
+		if m.Closure && m.AllowLFSPointers {
+			w.Closure.allowLFSPointers()
+		}
 		w.Wants = append(w.Wants, reconcile.Want{
-			Subject: m.Address, Versions: m.Versions, Prereleases: m.Prereleases, Latest: m.Latest, Cooldown: m.Cooldown,
-			Modules: newModuleSource(registry),
+			Subject: m.Address, Versions: m.Versions, Prereleases: m.Prereleases, Latest: m.Latest, Cooldown: m.Cooldown, Closure: m.Closure,
+			Modules: source,
 		})
+		w.Closure.sources[m.Address] = source
+	}
+	for _, m := range c.Modules {
+		w.KeepModules = w.KeepModules || m.Closure && !slices.ContainsFunc(blocks.Modules, func(b config.Module) bool { return b.Address == m.Address })
 	}
 	return w
 }
@@ -123,8 +137,9 @@ func (w *Wants) open(from config.Source, registry *origin.Registry) (origin.Sour
 	return w.folders[from.Folder], nil
 }
 
-// Close closes the mirror folders among the sources.
+// Close closes the mirror folders among the sources, and removes the fetched files of modules.
 func (w *Wants) Close() {
+	w.Closure.fetched.close()
 	for _, dir := range w.folders {
 		dir.Close()
 	}

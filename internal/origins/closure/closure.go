@@ -35,7 +35,7 @@ import (
 
 // The limits of a closure.
 const (
-	maxReleases = 1_000
+	maxReleases = 1_000    // apart from the starts
 	maxModules  = 500      // whose versions are listed
 	maxDepth    = 32       // of modules that call each other
 	maxTexts    = 64 << 20 // bytes of the declarations of all packages
@@ -52,7 +52,8 @@ var ErrAbsent = errors.New("not available")
 // Origin has the modules that can be in a closure. It is used concurrently.
 type Origin interface {
 	// Versions returns the versions that clients can be offered: the stored ones, and those that can be stored. The error
-	// wraps [ErrAbsent] if there is no such module.
+	// wraps [ErrAbsent] if there is no such module, or if it cannot be reached. It can come with the stored versions, which
+	// are then followed.
 	Versions(context.Context, module.Address) ([]provider.Version, error)
 	// Package returns what a version declares. The error wraps [ErrAbsent] if the version cannot be stored.
 	Package(context.Context, module.Address, provider.Version) (*Package, error)
@@ -64,7 +65,8 @@ type Options struct {
 	Starts []Release
 	Calls  []calls.Call // of a configuration on this machine, apart from those with local sources
 	// Defaults are the registries of sources without a host. If there are several, the closure has the modules of each. Nil:
-	// those among the hosts of the starts, or else all of [PublicHosts].
+	// the host of the calling module, if it is one of [PublicHosts]. Otherwise those of them that are hosts of starts, or else
+	// all of them.
 	Defaults []svchost.Hostname
 	Jobs     int // the maximum number of concurrent requests to Origin; 0 means 4
 }
@@ -138,7 +140,7 @@ func Follow(ctx context.Context, o Options) (*Result, error) {
 		w.o.Jobs = 4
 	}
 	if w.o.Defaults == nil {
-		w.o.Defaults = defaultsOf(o.Starts)
+		w.o.Defaults, w.own = defaultsOf(o.Starts), true
 	}
 	// 1. Begin with the starts, and with the calls of the configuration.
 	var next []visit
@@ -221,6 +223,7 @@ type selection struct {
 
 type walker struct {
 	o        Options
+	own      bool // sources without a host are at the host of their module, if it is public
 	out      *Result
 	packages map[Release]*Package
 	texts    int
@@ -263,8 +266,8 @@ func (w *walker) load(ctx context.Context, visits []visit) error {
 			fresh = append(fresh, v)
 		}
 	}
-	if len(w.packages) > maxReleases {
-		return tooLarge("it has more than %d versions", maxReleases)
+	if len(w.packages) > len(w.o.Starts)+maxReleases {
+		return tooLarge("modules call more than %d versions", maxReleases)
 	}
 	read := make([]*Package, len(fresh))
 	absent := make([]error, len(fresh))
@@ -357,7 +360,11 @@ func (w *walker) requests(in Release, c calls.Call) (out []request) {
 	case calls.IsLocal(c.Source.Text):
 		return nil
 	}
-	addresses, folder, ok := parseSource(c.Source.Text, w.o.Defaults)
+	defaults := w.o.Defaults
+	if host := in.Module.ServiceHost(); w.own && slices.Contains(PublicHosts, host) {
+		defaults = []svchost.Hostname{host}
+	}
+	addresses, folder, ok := parseSource(c.Source.Text, defaults)
 	switch {
 	case !ok:
 		w.missing(at, c.Source.Text, "it is not in a module registry, so clients fetch it from there themselves")
@@ -400,6 +407,8 @@ func (w *walker) resolve(ctx context.Context, requests []request) (out []visit, 
 		l := w.versions[r.module]
 		if l.err != nil {
 			w.missing(r.by, r.source, "%v", l.err)
+		}
+		if l.err != nil && len(l.versions) == 0 {
 			continue
 		}
 		of, known := l.selected[r.constraint]

@@ -1,6 +1,7 @@
 package closure
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,15 +31,22 @@ type Needs struct {
 	Missing   []Missing
 }
 
-// Provider is a provider in the newest version that all requirements allow.
+// Provider is a provider that is needed in the newest version that all requirements allow.
 type Provider struct {
 	Address  provider.Address
-	Versions provider.VersionSet // ">= 0.0.0" if no requirement has a constraint
-	By       Place               // the first requirement
+	Versions []provider.VersionSet // the conditions of all requirements; a version must meet each set
+	By       Place                 // the first requirement
 }
 
-// Check is [Result.Check].
-func (n *Needs) Check() error { return (&Result{Missing: n.Missing}).Check() }
+// Newest returns the newest version that all requirements allow. Otherwise it returns the first set that leaves no version.
+func (p Provider) Newest(versions []provider.Version) (newest provider.Version, none provider.VersionSet, ok bool) {
+	for _, set := range p.Versions {
+		if versions = set.Matches(versions); len(versions) == 0 {
+			return newest, set, false
+		}
+	}
+	return versions[len(versions)-1], none, true
+}
 
 // Configuration returns what the configuration in dir needs. Sources without a host are at the public registries that the
 // lock file names, because they are those of the client that wrote it. Otherwise, they are at both.
@@ -102,10 +110,63 @@ func lockedHosts(f *lockfile.File) (out []svchost.Hostname) {
 	return out
 }
 
+// The limits of the constraints of one provider.
+const (
+	maxConditions = 1_000
+	maxJoined     = 1_000 // bytes of the conditions in one set
+)
+
+// conditions are the different conditions that all requirements for a provider have.
+type conditions struct {
+	first Place // the first requirement
+	list  []string
+	known map[string]bool
+	err   error
+	at    Place // the requirement that has err
+}
+
+// add adds the conditions of a requirement.
+func (c *conditions) add(at Place, constraint string) {
+	text := strings.TrimSuffix(strings.TrimSpace(constraint), ",")
+	if text == "" || c.err != nil {
+		return
+	}
+	if _, err := provider.ParseConstraint(text); err != nil {
+		c.at, c.err = at, err
+		return
+	}
+	for one := range strings.SplitSeq(text, ",") {
+		if one = strings.TrimSpace(one); !c.known[one] {
+			c.known[one] = true
+			c.list = append(c.list, one)
+		}
+	}
+	if len(c.list) > maxConditions {
+		c.at, c.err = at, fmt.Errorf("its requirements have more than %d different conditions", maxConditions)
+	}
+}
+
+// sets returns the conditions, joined to as few sets as possible: a set has a maximum length.
+func (c *conditions) sets() (out []provider.VersionSet, err error) {
+	for rest := c.list; ; {
+		n, size := 0, 0
+		for n < len(rest) && (n == 0 || size+len(rest[n]) <= maxJoined) {
+			size += len(rest[n]) + len(", ")
+			n++
+		}
+		set, err := provider.ParseConstraint(cmp.Or(strings.Join(rest[:n], ", "), ">= 0.0.0"))
+		if err != nil {
+			return nil, err
+		}
+		if out, rest = append(out, set), rest[n:]; len(rest) == 0 {
+			return out, nil
+		}
+	}
+}
+
 // join adds a provider for all requirements that mean it, because clients select one version that meets all constraints.
 func (n *Needs) join(required []Requirement, defaults []svchost.Hostname, locked *lockfile.File) {
-	constraints := map[provider.Address][]string{}
-	first := map[provider.Address]Place{}
+	all := map[provider.Address]*conditions{}
 	for _, r := range required {
 		if r.Problem != "" {
 			n.Missing = append(n.Missing, Missing{r.At, withoutSecrets(r.Source), r.Problem})
@@ -119,25 +180,19 @@ func (n *Needs) join(required []Requirement, defaults []svchost.Hostname, locked
 			if _, ok := locked.Provider(a); ok {
 				continue
 			}
-			if _, ok := first[a]; !ok {
-				first[a] = r.At
+			if all[a] == nil {
+				all[a] = &conditions{first: r.At, known: map[string]bool{}}
 			}
-			if text := strings.TrimSuffix(strings.TrimSpace(r.Constraint), ","); text != "" && !slices.Contains(constraints[a], text) {
-				constraints[a] = append(constraints[a], text)
-			}
+			all[a].add(r.At, r.Constraint)
 		}
 	}
-	for a, at := range first {
-		text := strings.Join(constraints[a], ", ")
-		if text == "" {
-			text = ">= 0.0.0"
-		}
-		set, err := provider.ParseConstraint(text)
-		if err != nil {
-			n.Missing = append(n.Missing, Missing{at, a.String(), err.Error()})
+	for a, c := range all {
+		sets, err := c.sets()
+		if err = cmp.Or(c.err, err); err != nil {
+			n.Missing = append(n.Missing, Missing{cmp.Or(c.at, c.first), a.String(), hint.OneLine(err.Error())})
 			continue
 		}
-		n.Providers = append(n.Providers, Provider{a, set, at})
+		n.Providers = append(n.Providers, Provider{a, sets, c.first})
 	}
 	slices.SortFunc(n.Providers, func(a, b Provider) int { return strings.Compare(a.Address.Path(), b.Address.Path()) })
 	slices.SortStableFunc(n.Missing, func(a, b Missing) int { return strings.Compare(a.At.String(), b.At.String()) })

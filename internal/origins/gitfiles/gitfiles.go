@@ -55,6 +55,8 @@ type Options struct {
 	Check func(from, to *url.URL) error
 	// AllowLFSPointers writes pointers of Git LFS, as clients without git-lfs do.
 	AllowLFSPointers bool
+	// OnBytes, if it is not nil, is called with the number of bytes of objects that have arrived since its last call.
+	OnBytes files.CountWriter
 }
 
 // Request names a commit.

@@ -163,7 +163,7 @@ func (f *fetcher) fetch(ctx context.Context, r *remote, h history, want ...plumb
 	if err != nil {
 		return nil, temporary(err)
 	}
-	size, err := io.Copy(file, io.LimitReader(files.ContextReader{Context: ctx, Reader: packOnly(request.Capabilities, response)}, f.limits.pack-f.packs+1))
+	size, err := io.Copy(io.MultiWriter(file, f.options.OnBytes), io.LimitReader(files.ContextReader{Context: ctx, Reader: packOnly(request.Capabilities, response)}, f.limits.pack-f.packs+1))
 	_, atFile := errors.AsType[*fs.PathError](err)
 	switch f.packs += size; {
 	case atFile:

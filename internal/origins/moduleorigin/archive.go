@@ -2,6 +2,7 @@ package moduleorigin
 
 import (
 	"archive/tar"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"crypto/md5"
@@ -58,6 +59,13 @@ func (o *Origin) fetchArchive(ctx context.Context, l Location, dir string) error
 	if t.files == 0 {
 		return refuse("it has no files")
 	}
+	if t.links > 0 && o.Warn != nil {
+		more := ""
+		if t.links > 1 {
+			more = fmt.Sprintf(" (and %d more like it)", t.links-1)
+		}
+		o.Warn(fmt.Sprintf("%s is a link in the archive%s: clients unpack it as an empty file, and so it is stored", hint.OneLine(t.link), more))
+	}
 	return nil
 }
 
@@ -80,7 +88,7 @@ func (o *Origin) download(ctx context.Context, l Location, to io.Writer) (int64,
 	if newHash != nil {
 		sum = newHash()
 	}
-	n, err := io.Copy(io.MultiWriter(to, sum), io.LimitReader(files.ContextReader{Context: ctx, Reader: body}, maxArchive+1))
+	n, err := io.Copy(io.MultiWriter(to, sum, o.OnBytes), io.LimitReader(files.ContextReader{Context: ctx, Reader: body}, maxArchive+1))
 	switch {
 	case err != nil:
 		return 0, err
@@ -115,7 +123,10 @@ func unpackTarGz(ctx context.Context, archive io.ReaderAt, size int64, t *tree) 
 		switch h.Typeflag {
 		case tar.TypeDir:
 			err = t.folder(h.Name)
-		case tar.TypeReg, tar.TypeGNUSparse, tar.TypeSymlink, tar.TypeLink:
+		case tar.TypeSymlink, tar.TypeLink:
+			t.links, t.link = t.links+1, cmp.Or(t.link, h.Name)
+			err = t.file(h.Name, mode&0o100 != 0, r)
+		case tar.TypeReg, tar.TypeGNUSparse:
 			err = t.file(h.Name, mode&0o100 != 0, r)
 		default:
 			err = refuse("the entry %.200q is neither a file, a folder nor a link", h.Name)

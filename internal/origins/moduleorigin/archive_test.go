@@ -193,6 +193,24 @@ func TestArchives(t *testing.T) {
 	}
 }
 
+// TestLinksAreEmpty shows that a warning names the links of a tar.gz, because clients unpack them as empty files.
+func TestLinksAreEmpty(t *testing.T) {
+	archive := tarGz(t, entry{name: "main.tf", content: "# vpc", mode: 0o644}, entry{"l", "main.tf", tar.TypeSymlink, 0o777}, entry{"h", "main.tf", tar.TypeLink, 0o644})
+	host, o := serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write(archive) }))
+	var warnings []string
+	o.Warn = func(text string) { warnings = append(warnings, text) }
+	l, err := moduleorigin.ParseLocation("https://" + host + "/v.tgz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := o.Fetch(t.Context(), l, t.TempDir()); err != nil {
+		t.Fatal(err)
+	}
+	if want := "l is a link in the archive (and 1 more like it): clients unpack it as an empty file, and so it is stored"; len(warnings) != 1 || warnings[0] != want {
+		t.Errorf("%q, want %q", warnings, want)
+	}
+}
+
 // TestArchivesRefused shows the archives that are refused.
 func TestArchivesRefused(t *testing.T) {
 	file := entry{name: "main.tf", content: "# vpc", mode: 0o644}

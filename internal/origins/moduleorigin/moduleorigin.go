@@ -18,6 +18,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/url"
 	"os"
 	"regexp"
@@ -25,6 +26,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ocibridge/ocibridge/internal/base/files"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 	"github.com/ocibridge/ocibridge/internal/origins/gitfiles"
 	"github.com/ocibridge/ocibridge/module"
@@ -39,6 +41,10 @@ type Origin struct {
 	AllowLFSPointers bool
 	// References, if it is not nil, lets Resolve use the list of references again that it read last.
 	References *References
+	// Warn, if it is not nil, is called with what users should know about the files that Fetch has written.
+	Warn func(string)
+	// OnBytes, if it is not nil, is called during Fetch with the number of bytes that have arrived since its last call.
+	OnBytes files.CountWriter
 }
 
 // References holds the references of one repository, as they were when they were read. It is safe for concurrent use. Most
@@ -183,6 +189,23 @@ func (o *Origin) Fetch(ctx context.Context, l Location, dir string) (commit gitf
 	return commit, nil
 }
 
+// Probe finds out whether a location can be reached. It reads the list of references of a Git repository, as [Origin.Resolve]
+// does, or the beginning of an archive.
+func (o *Origin) Probe(ctx context.Context, l Location) (gitfiles.Commit, error) {
+	if l.Git {
+		return o.Resolve(ctx, l)
+	}
+	body, _, err := o.Registry.Archive(ctx, l.url)
+	if err == nil {
+		_, err = io.ReadFull(body, make([]byte, 1))
+		body.Close()
+	}
+	if err != nil {
+		return gitfiles.Commit{}, fmt.Errorf("%s: %w", l, err)
+	}
+	return gitfiles.Commit{}, nil
+}
+
 // git returns the options of requests to Git servers. They have the logins of the .netrc file, as those of clients, which use
 // the program git.
 func (o *Origin) git(l Location) gitfiles.Options {
@@ -203,7 +226,7 @@ func (o *Origin) git(l Location) gitfiles.Options {
 		}
 		return o.Registry.CheckReference(from, to)
 	}
-	return gitfiles.Options{HTTP: o.Registry.HTTP(), Login: login, Check: check, AllowLFSPointers: o.AllowLFSPointers}
+	return gitfiles.Options{HTTP: o.Registry.HTTP(), Login: login, Check: check, AllowLFSPointers: o.AllowLFSPointers, OnBytes: o.OnBytes}
 }
 
 // checkFolder returns [ErrNoFolder] if a package lacks a folder.

@@ -18,8 +18,10 @@ const (
 // tree is the folder into which an archive is unpacked.
 type tree struct {
 	root  *os.Root
-	limit int64 // the maximum size of the unpacked archive in bytes
-	files int   // the number of files so far
+	limit int64  // the maximum size of the unpacked archive in bytes
+	files int    // the number of files so far
+	links int    // of a tar.gz
+	link  string // the first of them
 
 	entries, nameBytes, parts int
 	spellings                 map[string]string // of files and folders, by their names in lower case
