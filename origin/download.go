@@ -25,23 +25,36 @@ const (
 // known size is lost, the reader requests the rest of the file and continues. The
 // download fails if the origin is too slow: see [pace].
 func (c *client) download(ctx context.Context, u *url.URL) (io.ReadCloser, int64, error) {
+	d, err := c.downloadUnless(ctx, u, "")
+	if err != nil {
+		return nil, 0, err
+	}
+	return d, d.size, nil
+}
+
+// downloadUnless is like download. The error is [ErrNotModified] if the file still has the ETag known, which is not "".
+func (c *client) downloadUnless(ctx context.Context, u *url.URL, known string) (*download, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	d := &download{cancel: cancel, pace: newPace(cancel), client: c, url: u, body: http.NoBody}
 	d.ctx = context.WithValue(ctx, paceKey{}, d.pace)
 	d.pace.start()
-	resp, err := d.ask("")
+	resp, err := d.ask(func(h http.Header) {
+		if known != "" {
+			h.Set("If-None-Match", known)
+		}
+	})
 	d.pace.stop()
 	if err != nil {
+		if status, ok := errors.AsType[*statusError](err); ok && known != "" && status.status == http.StatusNotModified {
+			err = ErrNotModified
+		}
 		err = d.explain(err)
 		d.Close()
-		return nil, 0, err
+		return nil, err
 	}
-	d.size = resp.ContentLength
+	d.size, d.etag = resp.ContentLength, resp.Header.Get("ETag")
 	d.pace.expect(d.size)
-	if tag := resp.Header.Get("ETag"); strings.HasPrefix(tag, `"`) {
-		d.etag = tag
-	}
-	return d, d.size, nil
+	return d, nil
 }
 
 // download is a file that is being downloaded.
@@ -51,7 +64,7 @@ type download struct {
 	pace   *pace
 	client *client
 	url    *url.URL
-	etag   string // a strong ETag, or ""
+	etag   string // as the origin sent it; "" if it sent none
 	size   int64  // -1 if not announced
 	body   io.ReadCloser
 
@@ -65,18 +78,20 @@ type advance struct {
 	since   int64 // the position at the last progress
 }
 
-// ask requests the file, or the given range of the file, and sets d.body to the body of
-// the response.
-func (d *download) ask(byteRange string) (*http.Response, error) {
+// strong returns the file's ETag if equal ETags mean equal bytes, or else "".
+func (d *download) strong() string {
+	if strings.HasPrefix(d.etag, `"`) {
+		return d.etag
+	}
+	return ""
+}
+
+// ask requests the file, and sets d.body to the body of the response. prepare adds headers to the request.
+func (d *download) ask(prepare func(http.Header)) (*http.Response, error) {
 	resp, err := d.client.ask(d.ctx, d.client.downloads, http.MethodGet, d.url, func(req *http.Request) {
 		// If the file were compressed in transit, its offsets would differ.
 		req.Header.Set("Accept-Encoding", "identity")
-		if byteRange != "" {
-			req.Header.Set("Range", byteRange)
-			if d.etag != "" {
-				req.Header.Set("If-Range", d.etag)
-			}
-		}
+		prepare(req.Header)
 	})
 	if err == nil {
 		d.body = &pacedBody{resp.Body, d.pace}
@@ -149,7 +164,12 @@ func (d *download) resume(cause error) error {
 	d.resumed++
 	d.body.Close()
 	d.body = http.NoBody
-	resp, err := d.ask(fmt.Sprintf("bytes=%d-", d.have))
+	resp, err := d.ask(func(h http.Header) {
+		h.Set("Range", fmt.Sprintf("bytes=%d-", d.have))
+		if etag := d.strong(); etag != "" {
+			h.Set("If-Range", etag)
+		}
+	})
 	if err == nil {
 		err = d.position(resp)
 	}
@@ -170,7 +190,7 @@ func (d *download) position(resp *http.Response) error {
 		}
 		return nil
 	}
-	if tag := resp.Header.Get("ETag"); resp.ContentLength != d.size || d.etag != "" && tag != d.etag {
+	if tag := resp.Header.Get("ETag"); resp.ContentLength != d.size || d.strong() != "" && tag != d.etag {
 		return hint.New("the file has changed meanwhile", "run it again")
 	}
 	_, err := io.CopyN(io.Discard, d.body, d.have)

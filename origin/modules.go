@@ -2,6 +2,7 @@ package origin
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"mime"
@@ -223,20 +224,30 @@ func (r *Registry) CheckReference(from, to *url.URL) error {
 	return nil
 }
 
-// Archive opens a file at a URL, such as the archive of a module. It returns the size in bytes, or
-// -1 if the server does not announce it. The request has the login for the URL's host from the .netrc
-// file, unless the URL has one. A download that is too slow fails, as that of a [Package].
-func (r *Registry) Archive(ctx context.Context, u *url.URL) (io.ReadCloser, int64, error) {
+// ErrNotModified means that a server still has the archive with a known ETag.
+var ErrNotModified = errors.New("the archive has not changed")
+
+// Archive is the content of an archive that is being downloaded.
+type Archive struct {
+	io.ReadCloser
+	Size int64  // in bytes; -1 if the server does not announce it
+	ETag string // as the server sent it; "" if it sent none
+}
+
+// Archive opens a file at a URL, such as the archive of a module. The request has the login for the URL's host from the .netrc
+// file, unless the URL has one. A download that is too slow fails, as that of a [Package]. known is an ETag from an earlier
+// response, or "". If the server says that the archive still has it, the error wraps [ErrNotModified].
+func (r *Registry) Archive(ctx context.Context, u *url.URL, known string) (*Archive, error) {
 	u, err := r.netrc.authorize(u)
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
-	body, size, err := r.download(ctx, u)
+	d, err := r.downloadUnless(ctx, u, known)
 	if err != nil {
-		return nil, 0, explainStatus(err, u.Host, ErrVersionNotFound, "the registry announces an archive that is not there: ask its operator",
+		return nil, explainStatus(err, u.Host, ErrVersionNotFound, "the registry announces an archive that is not there: ask its operator",
 			fmt.Sprintf("file a login for %s in .netrc, as for the clients", u.Host))
 	}
-	return body, size, nil
+	return &Archive{d, d.size, d.etag}, nil
 }
 
 // Login returns the login for a URL: the one in the URL itself, or else the one for its host from the

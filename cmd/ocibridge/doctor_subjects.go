@@ -175,7 +175,7 @@ func repositoriesToExamine(set templates.Set, configured []subject.Address, only
 // examineOrigins examines the origins of the provider blocks for which the function "of" returns true. The first
 // examinations cover every origin.
 func (f *doctorFlags) examineOrigins(ctx context.Context, s settings, of func(config.Provider) bool) []*doctor.Report {
-	wants := transfer.OpenWants(s.file, transfer.Blocks{Providers: s.file.Providers}, s.origins().Registry())
+	wants := transfer.OpenWants(s.file, transfer.Blocks{Providers: s.file.Providers}, s.origins().Registry(), "")
 	defer wants.Close()
 	named := map[string]bool{}
 	var firsts, others []doctor.Origin

@@ -26,7 +26,7 @@ func TestSharedFolders(t *testing.T) {
 	}
 	t.Setenv("HOME", filepath.Join(shared, "home"))
 	t.Setenv("XDG_CACHE_HOME", filepath.Join(shared, "cache"))
-	if folder := new(syncFlags).manifestCache(slog.New(slog.DiscardHandler)); folder != "" {
+	if folder := new(syncFlags).cacheFolder("manifests", slog.New(slog.DiscardHandler)); folder != "" {
 		t.Errorf("manifests are cached in %s", folder)
 	}
 	if entries, err := os.ReadDir(shared); len(entries) > 0 || err != nil {

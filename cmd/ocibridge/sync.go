@@ -167,7 +167,7 @@ func (f *syncFlags) sync(ctx context.Context, s settings, queries []query.Query[
 		return err
 	}
 	defer back.Close()
-	wants := transfer.OpenWants(s.file, blocks, s.origins().Registry())
+	wants := transfer.OpenWants(s.file, blocks, s.origins().Registry(), f.cacheFolder("etags", log))
 	defer wants.Close()
 	progress := f.progress(stdout, stderr)
 	defer progress.Close()
@@ -176,7 +176,7 @@ func (f *syncFlags) sync(ctx context.Context, s settings, queries []query.Query[
 		Push: pusher.Options{
 			Destination: transfer.Destination(back), Policy: s.file.Trust.For, Jobs: int(f.jobs), OnEvent: progress.Event,
 		},
-		OnPlanned: planned, ManifestCache: f.manifestCache(log), First: f.first, Prune: f.prune, PruneLimit: f.pruneLimit, Served: s.served(),
+		OnPlanned: planned, ManifestCache: f.cacheFolder("manifests", log), First: f.first, Prune: f.prune, PruneLimit: f.pruneLimit, Served: s.served(),
 		Closure: wants.Closure, KeepModules: wants.KeepModules,
 	})
 	plan, err := syncer.Plan(ctx, wants.Wants)
@@ -239,15 +239,15 @@ func (s settings) served() func(context.Context, artifact.Fetcher, provider.Addr
 	}
 }
 
-// manifestCache returns the folder for cached manifests, which is inside the user's cache
+// cacheFolder returns the folder of one of the caches of sync, which is inside the user's cache
 // folder. It returns "" if the user has no usable cache folder. In the container image, the
 // user's cache folder is inside the data folder.
-func (f *syncFlags) manifestCache(log *slog.Logger) string {
+func (f *syncFlags) cacheFolder(name string, log *slog.Logger) string {
 	dir, err := os.UserCacheDir()
 	if err == nil {
 		err = privatefolder.MakeBelow(f.dataFolder(), dir, log)
 	}
-	folder := filepath.Join(dir, "ocibridge", "manifests")
+	folder := filepath.Join(dir, "ocibridge", name)
 	if err == nil {
 		err = privatefolder.Check(folder)
 	}

@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -44,7 +43,7 @@ func openManifestCache(folder string) *manifestCache {
 		return nil
 	}
 	c := &manifestCache{folder}
-	c.evict(maxCachedFiles)
+	privatefolder.Trim(folder, maxCachedFiles)
 	return c
 }
 
@@ -81,25 +80,6 @@ func (c *manifestCache) filename(desc ocispec.Descriptor) (string, bool) {
 		return "", false
 	}
 	return filepath.Join(c.folder, desc.Digest.Encoded()), true
-}
-
-// evict removes the least recently used files if the folder has more than limit files. It
-// keeps three quarters of limit.
-func (c *manifestCache) evict(limit int) {
-	entries, err := os.ReadDir(c.folder)
-	if err != nil || len(entries) <= limit {
-		return
-	}
-	used := map[string]time.Time{}
-	for _, e := range entries {
-		if info, err := e.Info(); err == nil {
-			used[e.Name()] = info.ModTime()
-		}
-	}
-	slices.SortFunc(entries, func(a, b os.DirEntry) int { return used[a.Name()].Compare(used[b.Name()]) })
-	for _, e := range entries[:len(entries)-limit*3/4] {
-		os.Remove(filepath.Join(c.folder, e.Name()))
-	}
 }
 
 // cachedStore reads manifests through the cache. It resolves a tag by HEAD, and fetches the

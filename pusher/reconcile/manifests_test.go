@@ -14,6 +14,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"oras.land/oras-go/v2/errdef"
 
+	"github.com/ocibridge/ocibridge/internal/base/privatefolder"
 	"github.com/ocibridge/ocibridge/pusher/repo"
 )
 
@@ -136,8 +137,8 @@ func TestManifestCacheEvicts(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	c.evict(10)
-	c.evict(8)
+	privatefolder.Trim(c.folder, 10)
+	privatefolder.Trim(c.folder, 8)
 	for i := range 10 {
 		data := fmt.Sprintf(`{"n":%d}`, i)
 		if _, ok := c.get(describe(data)); ok != (i >= 4) {

@@ -31,8 +31,8 @@ type BlockClosure struct {
 
 var _ reconcile.Closure = (*BlockClosure)(nil)
 
-func newBlockClosure(registry *origin.Registry, jobs int) *BlockClosure {
-	return &BlockClosure{newModuleSource(registry, false, newClosurePackages()), jobs, map[module.Address]moduleSource{}, nil}
+func newBlockClosure(registry *origin.Registry, jobs int, etags *moduleorigin.ETags) *BlockClosure {
+	return &BlockClosure{newModuleSource(registry, false, newClosurePackages(), etags), jobs, map[module.Address]moduleSource{}, nil}
 }
 
 func (c *BlockClosure) allowLFSPointers() {

@@ -244,7 +244,7 @@ func TestOpenWants(t *testing.T) {
 		PullThrough: &config.PullThrough{Enabled: true, Scope: pull.Scope{Selector: provider.Selector{Include: []provider.Pattern{provider.MustParsePattern(stored.Host + "/acme/c")}}}},
 	}
 	registry := origin.NewRegistry(origin.RegistryOptions{})
-	w := transfer.OpenWants(c, transfer.AllBlocks(c), registry)
+	w := transfer.OpenWants(c, transfer.AllBlocks(c), registry, "")
 	defer w.Close()
 	if w.Wants[0].Source != w.Wants[1].Source || w.Wants[2].Source != origin.Source(registry) {
 		t.Errorf("%+v", w.Wants)

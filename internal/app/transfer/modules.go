@@ -137,6 +137,9 @@ type moduleFetch struct {
 	dest      repo.Destination
 	force     bool
 	dryRun    bool
+	// unless is the ETag of the archive whose files are stored. If the archive still has it, the fetch fails with
+	// [origin.ErrNotModified]. "": the archive is fetched in any case.
+	unless string
 }
 
 // push fetches the version and stores it.
@@ -161,6 +164,8 @@ type preparedModule struct {
 	files    int            // in the zip
 	warnings []string
 	dropped  bool // the zip was closed before it was stored, so push fetches the version again
+	at       moduleorigin.Location
+	etag     string // of the archive at the location; "" if there is none
 }
 
 // prepare fetches the version, unless it is stored. The caller must close the result.
@@ -185,17 +190,17 @@ func (f *moduleFetch) prepareAt(ctx context.Context, at moduleorigin.Location, c
 	if known, err := f.known(ctx, at, commit); err != nil {
 		return nil, f.failed(err)
 	} else if known != nil {
-		return &preparedModule{moduleFetch: f, stored: known}, nil
+		return &preparedModule{moduleFetch: f, stored: known, at: at}, nil
 	}
 	// 3. Fetch and pack the files.
-	z, commit, err := f.fetch(ctx, at)
+	z, commit, etag, err := f.fetch(ctx, at, f.unless)
 	if err != nil {
 		return nil, f.failed(err)
 	}
 	return &preparedModule{moduleFetch: f, stored: &artifact.Version{
 		Owner: f.module, Version: f.version, Packages: []artifact.Package{{Digest: z.Digest, Size: z.Size, H1: z.H1}}, Revision: commit.Commit,
 		Provenance: artifact.Provenance{Location: at.String(), Folder: at.Folder, Tree: commit.Tree, TagObject: commit.TagObject},
-	}, zip: z, files: len(z.Files), warnings: z.Warnings}, nil
+	}, zip: z, files: len(z.Files), warnings: z.Warnings, at: at, etag: etag}, nil
 }
 
 // close removes the fetched files.
@@ -312,7 +317,7 @@ func (f *moduleFetch) content(ctx context.Context, at moduleorigin.Location) (st
 	if err != nil || commit.Commit != "" {
 		return in + "the commit " + commit.Commit, err
 	}
-	z, commit, err := f.fetch(ctx, at)
+	z, commit, _, err := f.fetch(ctx, at, "")
 	if err != nil {
 		return "", err
 	}
@@ -348,14 +353,15 @@ func (f *moduleFetch) report(stage pusher.Stage, n int) {
 	f.pusher.Report(pusher.Event{Subject: f.module, Version: f.version, Stage: stage, Bytes: n, Total: -1})
 }
 
-// fetch fetches a location, and packs its files. The caller must close the zip.
-func (f *moduleFetch) fetch(ctx context.Context, at moduleorigin.Location) (*modulezip.Zip, gitfiles.Commit, error) {
+// fetch fetches a location, and packs its files. The caller must close the zip. It also returns the ETag of an archive; see
+// [moduleorigin.Origin.FetchArchive].
+func (f *moduleFetch) fetch(ctx context.Context, at moduleorigin.Location, unless string) (*modulezip.Zip, gitfiles.Commit, string, error) {
 	if err := moduleorigin.CheckSystem(runtime.GOOS); err != nil {
-		return nil, gitfiles.Commit{}, err
+		return nil, gitfiles.Commit{}, "", err
 	}
 	dir, err := os.MkdirTemp("", "ocibridge-module-*")
 	if err != nil {
-		return nil, gitfiles.Commit{}, hint.Wrap(fmt.Errorf("temporary folder: %w", err), "TMPDIR names another folder for temporary files")
+		return nil, gitfiles.Commit{}, "", hint.Wrap(fmt.Errorf("temporary folder: %w", err), "TMPDIR names another folder for temporary files")
 	}
 	defer os.RemoveAll(dir)
 	var warnings []string
@@ -364,13 +370,19 @@ func (f *moduleFetch) fetch(ctx context.Context, at moduleorigin.Location) (*mod
 	from.OnBytes = func(n int) { f.report(pusher.StageFetch, n) }
 	from.OnBytes(0)
 	defer f.report(pusher.StageFetched, 0)
-	commit, err := from.Fetch(ctx, at, dir)
+	var commit gitfiles.Commit
+	etag := ""
+	if at.Git {
+		commit, err = from.Fetch(ctx, at, dir)
+	} else {
+		etag, err = from.FetchArchive(ctx, at, dir, unless)
+	}
 	if err != nil {
-		return nil, gitfiles.Commit{}, err
+		return nil, gitfiles.Commit{}, "", err
 	}
 	z, err := modulezip.PackFetched(ctx, dir)
 	if err == nil {
 		z.Warnings = append(warnings, z.Warnings...)
 	}
-	return z, commit, err
+	return z, commit, etag, err
 }

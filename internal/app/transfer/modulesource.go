@@ -20,15 +20,17 @@ type moduleSource struct {
 	plan    *moduleorigin.Origin // reads the references of a repository once, for all versions
 	push    *moduleorigin.Origin // reads them for each version, as they may have changed since
 	fetched *closurePackages     // the versions that were fetched to follow their calls
+	etags   *moduleorigin.ETags  // of archives whose files are stored; nil: archives are always fetched
 }
 
 var _ reconcile.ModuleSource = moduleSource{}
 
-func newModuleSource(registry *origin.Registry, allowLFSPointers bool, fetched *closurePackages) moduleSource {
+func newModuleSource(registry *origin.Registry, allowLFSPointers bool, fetched *closurePackages, etags *moduleorigin.ETags) moduleSource {
 	return moduleSource{
 		plan:    &moduleorigin.Origin{Registry: registry, AllowLFSPointers: allowLFSPointers, References: &moduleorigin.References{}},
 		push:    &moduleorigin.Origin{Registry: registry, AllowLFSPointers: allowLFSPointers},
 		fetched: fetched,
+		etags:   etags,
 	}
 }
 
@@ -44,7 +46,7 @@ func (s moduleSource) Check(ctx context.Context, v reconcile.ModuleVersion, stor
 	}
 	f := fetchOf(s.plan, v)
 	f.dryRun = true
-	err := f.check(ctx, stored)
+	err := f.check(ctx, s.etags, stored)
 	if stored != nil && errors.Is(err, moduleorigin.ErrTwins) {
 		return hint.Replace(err, "the stored version stays, and clients get it as before. Ask the publisher of the module to delete one of the tags; until then, this version is a failure of each sync, unless versions excludes it (!= %s), and with --prune that removes it", v.Version)
 	}
@@ -56,14 +58,19 @@ func (s moduleSource) Check(ctx context.Context, v reconcile.ModuleVersion, stor
 
 // Push implements [reconcile.ModuleSource].
 func (s moduleSource) Push(ctx context.Context, v reconcile.ModuleVersion) (*pusher.Result, error) {
-	push := fetchOf(s.push, v).push
-	if p := s.fetched.take(closure.Release{Module: v.Module, Version: v.Version}); p != nil {
-		push = p.pushAndClose
+	p := s.fetched.take(closure.Release{Module: v.Module, Version: v.Version})
+	if p == nil {
+		var err error
+		if p, err = fetchOf(s.push, v).prepare(ctx); err != nil {
+			return nil, err
+		}
 	}
-	pushed, err := push(ctx)
+	defer p.close()
+	pushed, err := p.push(ctx)
 	if err != nil {
 		return nil, err
 	}
+	s.etags.Keep(p.at, p.stored.Zip().Digest, p.etag)
 	return pushed.Result, nil
 }
 
@@ -73,7 +80,7 @@ func fetchOf(from *moduleorigin.Origin, v reconcile.ModuleVersion) *moduleFetch 
 
 // check returns an error if the origin refuses the version, or has other content than the stored version, which is nil if
 // there is none.
-func (f *moduleFetch) check(ctx context.Context, stored *artifact.Version) error {
+func (f *moduleFetch) check(ctx context.Context, etags *moduleorigin.ETags, stored *artifact.Version) error {
 	at, err := f.origin.Locate(ctx, f.module, f.version.String())
 	if err != nil {
 		return err
@@ -88,11 +95,19 @@ func (f *moduleFetch) check(ctx context.Context, stored *artifact.Version) error
 	case commit.Commit != "" && commit.Commit == stored.Revision && !stored.Provenance.IsZero() && stored.Provenance.Folder == at.Folder:
 		return nil
 	}
+	if stored.Provenance.Location == at.String() {
+		f.unless = etags.Known(at, stored.Zip().Digest)
+	}
 	p, err := f.prepareAt(ctx, at, commit)
+	if errors.Is(err, origin.ErrNotModified) {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
 	defer p.close()
-	_, err = p.push(ctx) // a dry run, which compares
+	if _, err = p.push(ctx); err == nil { // a dry run, which compares
+		etags.Keep(at, stored.Zip().Digest, p.etag)
+	}
 	return err
 }

@@ -1,6 +1,8 @@
 package transfer_test
 
 import (
+	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -8,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/app/config"
@@ -38,9 +41,23 @@ type moduleBench struct {
 	transport *http.Transport // of registry
 	dest      repo.Destination
 	source    reconcile.ModuleSource
+	archive   []byte // vpc.tar.gz
+	etag      string // of the archive; "" if the server sends none
+	sent      int    // bytes of the archive
 
 	lock     sync.Mutex
 	requests []string // the last parts of their paths
+}
+
+// counting counts the bytes of bodies.
+type counting struct {
+	http.ResponseWriter
+	sent *int
+}
+
+func (c counting) Write(p []byte) (int, error) {
+	*c.sent += len(p)
+	return c.ResponseWriter.Write(p)
 }
 
 func newModuleBench(t *testing.T) *moduleBench {
@@ -61,7 +78,10 @@ func newModuleBenchAt(t *testing.T, git *gitserver.Server) *moduleBench {
 			http.NotFound(w, r)
 			return
 		}
-		w.Header().Set("X-Terraform-Get", "git::https://"+b.at+"/git/"+location)
+		if !strings.HasPrefix(location, "https:") {
+			location = "git::https://HOST/git/" + location
+		}
+		w.Header().Set("X-Terraform-Get", strings.ReplaceAll(location, "HOST", b.at))
 		w.WriteHeader(http.StatusNoContent)
 	})
 	mux.HandleFunc("/v1/modules/called/{name}/aws/versions", func(w http.ResponseWriter, r *http.Request) {
@@ -83,6 +103,12 @@ func newModuleBenchAt(t *testing.T, git *gitserver.Server) *moduleBench {
 	})
 	mux.HandleFunc("/denied/", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) })
 	mux.HandleFunc("/bad.tar.gz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "no archive") })
+	mux.HandleFunc("/vpc.tar.gz", func(w http.ResponseWriter, r *http.Request) {
+		if b.etag != "" {
+			w.Header().Set("ETag", b.etag)
+		}
+		http.ServeContent(counting{w, &b.sent}, r, "", time.Time{}, bytes.NewReader(b.archive))
+	})
 	mux.Handle("/git/", http.StripPrefix("/git", b.git))
 	ca := tlsca.For(t)
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -106,7 +132,7 @@ func newModuleBenchAt(t *testing.T, git *gitserver.Server) *moduleBench {
 	t.Cleanup(client.HTTP().CloseIdleConnections)
 	b.registry, b.transport = client, transport
 	c := &config.Config{Modules: []config.Module{{Address: b.module()}}}
-	b.source = transfer.OpenWants(c, transfer.AllBlocks(c), client).Wants[0].Modules
+	b.source = transfer.OpenWants(c, transfer.AllBlocks(c), client, t.TempDir()).Wants[0].Modules
 	return b
 }
 
@@ -147,26 +173,28 @@ func TestCheckOfStoredModules(t *testing.T) {
 	for name, tc := range map[string]struct {
 		was, is   string
 		spellings []string
+		twin      string // the location of v1.0.0
 		requests  string // after download
 		err       error
 		says      []string
 	}{
-		"same tag":             {was: "vpc//a?ref=v1.0.0", is: "vpc//a?ref=v1.0.0", requests: "refs"},
-		"other tag":            {was: "vpc?ref=v1.0.0", is: "vpc?ref=same", requests: "refs"},
-		"commit":               {was: "vpc?ref=" + first, is: "vpc?ref=" + first},
-		"abbreviated commit":   {was: "vpc?ref=" + first[:10], is: "vpc?ref=" + first[:10]},
-		"tag, now the commit":  {was: "vpc?ref=v1.0.0", is: "vpc?ref=" + first, requests: "refs"},
-		"two forms":            {was: "vpc?ref=v1.0.0", is: "vpc?ref=v1.0.0", spellings: []string{"1.0.0", "v1.0.0"}, requests: "refs download"},
-		"moved tag":            {was: "vpc?ref=v1.0.0", is: "vpc?ref=other", requests: "refs refs git-upload-pack", err: pusher.ErrMoved, says: []string{first, second}},
-		"moved branch":         {was: "vpc?ref=v1.0.0", is: "vpc", requests: "refs refs git-upload-pack", err: pusher.ErrMoved, says: []string{first, second}},
-		"other folder":         {was: "vpc//a?ref=v1.0.0", is: "vpc//b?ref=v1.0.0", requests: "refs refs git-upload-pack", err: pusher.ErrMoved, says: []string{"vpc//a?", "vpc//b?"}},
-		"other repository":     {was: "vpc?ref=other", is: "copy", requests: "refs refs git-upload-pack", err: pusher.ErrMoved},
-		"vanished tag":         {was: "vpc?ref=v1.0.0", is: "vpc?ref=gone", requests: "refs", err: gitfiles.ErrNoRef, says: []string{"gone"}},
-		"vanished version":     {was: "vpc?ref=v1.0.0", err: origin.ErrVersionNotFound},
-		"twin":                 {was: "vpc?ref=" + first, is: "vpc?ref=2.0.0", requests: "refs", err: moduleorigin.ErrTwins, says: []string{first, second}},
-		"not stored":           {is: "vpc?ref=v1.0.0", requests: "refs"},
-		"not stored, twin":     {is: "vpc?ref=v2.0.0", requests: "refs", err: moduleorigin.ErrTwins, says: []string{first, second}},
-		"not stored, vanished": {is: "vpc?ref=gone", requests: "refs", err: gitfiles.ErrNoRef},
+		"same tag":              {was: "vpc//a?ref=v1.0.0", is: "vpc//a?ref=v1.0.0", requests: "refs"},
+		"other tag":             {was: "vpc?ref=v1.0.0", is: "vpc?ref=same", requests: "refs"},
+		"commit":                {was: "vpc?ref=" + first, is: "vpc?ref=" + first},
+		"abbreviated commit":    {was: "vpc?ref=" + first[:10], is: "vpc?ref=" + first[:10]},
+		"tag, now the commit":   {was: "vpc?ref=v1.0.0", is: "vpc?ref=" + first, requests: "refs"},
+		"two forms":             {was: "vpc?ref=v1.0.0", is: "vpc?ref=v1.0.0", spellings: []string{"1.0.0", "v1.0.0"}, requests: "refs download"},
+		"two forms that differ": {was: "vpc?ref=v1.0.0", is: "vpc?ref=v1.0.0", spellings: []string{"1.0.0", "v1.0.0"}, twin: "vpc?ref=other", requests: "refs download", err: moduleorigin.ErrTwins, says: []string{first, second}},
+		"moved tag":             {was: "vpc?ref=v1.0.0", is: "vpc?ref=other", requests: "refs refs git-upload-pack", err: pusher.ErrMoved, says: []string{first, second}},
+		"moved branch":          {was: "vpc?ref=v1.0.0", is: "vpc", requests: "refs refs git-upload-pack", err: pusher.ErrMoved, says: []string{first, second}},
+		"other folder":          {was: "vpc//a?ref=v1.0.0", is: "vpc//b?ref=v1.0.0", requests: "refs refs git-upload-pack", err: pusher.ErrMoved, says: []string{"vpc//a?", "vpc//b?"}},
+		"other repository":      {was: "vpc?ref=other", is: "copy", requests: "refs refs git-upload-pack", err: pusher.ErrMoved},
+		"vanished tag":          {was: "vpc?ref=v1.0.0", is: "vpc?ref=gone", requests: "refs", err: gitfiles.ErrNoRef, says: []string{"gone"}},
+		"vanished version":      {was: "vpc?ref=v1.0.0", err: origin.ErrVersionNotFound},
+		"twin":                  {was: "vpc?ref=" + first, is: "vpc?ref=2.0.0", requests: "refs", err: moduleorigin.ErrTwins, says: []string{first, second}},
+		"not stored":            {is: "vpc?ref=v1.0.0", requests: "refs"},
+		"not stored, twin":      {is: "vpc?ref=v2.0.0", requests: "refs", err: moduleorigin.ErrTwins, says: []string{first, second}},
+		"not stored, vanished":  {is: "vpc?ref=gone", requests: "refs", err: gitfiles.ErrNoRef},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newModuleBenchAt(t, b.git)
@@ -178,6 +206,9 @@ func TestCheckOfStoredModules(t *testing.T) {
 			delete(b.locations, "1.0.0")
 			if tc.is != "" {
 				b.locations["1.0.0"] = tc.is
+			}
+			if tc.twin != "" {
+				b.locations["v1.0.0"] = tc.twin
 			}
 			b.requests = nil
 			err := b.source.Check(t.Context(), b.version("1.0.0", tc.spellings...), stored)
@@ -218,5 +249,47 @@ func TestChecksReadReferencesOnce(t *testing.T) {
 	checks.Wait()
 	if n := strings.Count(strings.Join(b.requests, " "), "refs"); n != 1 {
 		t.Errorf("%d requests for references: %v", n, b.requests)
+	}
+}
+
+// TestChecksOfArchives shows when the check of a stored version fetches its archive again, and that a changed archive is refused.
+func TestChecksOfArchives(t *testing.T) {
+	b := newModuleBench(t)
+	b.git.Commit(t, "vpc", gitserver.Tree{"main.tf": "# 1\n"})
+	archive := func() []byte {
+		return []byte(b.git.Git(t, "vpc", "archive", "--format=tar.gz", "main"))
+	}
+	b.locations["1.0.0"] = "https://HOST/vpc.tar.gz"
+	b.archive, b.etag = archive(), `"1"`
+	stored := b.push("1.0.0")
+	b.git.Commit(t, "vpc", gitserver.Tree{"main.tf": "# 2\n"})
+	first, second := b.archive, archive()
+	for _, step := range []struct {
+		name     string
+		archive  []byte
+		etag     string
+		location string
+		sent     bool
+		err      error
+	}{
+		{"the ETag of the push", first, `"1"`, "", false, nil},
+		{"again", first, `"1"`, "", false, nil},
+		{"another ETag", first, `W/"2"`, "", true, nil},
+		{"the other ETag again", first, `W/"2"`, "", false, nil},
+		{"another archive", second, `"3"`, "", true, pusher.ErrConflict},
+		{"the other archive again", second, `"3"`, "", true, pusher.ErrConflict},
+		{"the first archive", first, `"1"`, "", true, nil},
+		{"another location", first, `"1"`, "https://HOST/vpc.tar.gz?x=1", true, nil},
+		{"no ETag", first, "", "", true, nil},
+		{"no ETag, another archive", second, "", "", true, pusher.ErrConflict},
+	} {
+		b.archive, b.etag, b.locations["1.0.0"] = step.archive, step.etag, cmp.Or(step.location, "https://HOST/vpc.tar.gz")
+		b.sent = 0
+		if err := b.source.Check(t.Context(), b.version("1.0.0"), stored); !errors.Is(err, step.err) || (err == nil) != (step.err == nil) {
+			t.Errorf("%s: %v, want %v", step.name, err, step.err)
+		}
+		if (b.sent > 0) != step.sent {
+			t.Errorf("%s: the server sent %d bytes", step.name, b.sent)
+		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/app/config"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 	"github.com/ocibridge/ocibridge/internal/base/subject"
+	"github.com/ocibridge/ocibridge/internal/origins/moduleorigin"
 	"github.com/ocibridge/ocibridge/internal/registries/query"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
@@ -83,9 +84,10 @@ func (b Blocks) Selected(queries []query.Query[subject.Address]) (out Blocks, er
 
 // OpenWants opens the sources of the given blocks. The wants are in the order of [Blocks.Addresses]. The caller must close
 // the result. An unusable source does not affect other providers: only listing the versions of its own provider returns the
-// error.
-func OpenWants(c *config.Config, blocks Blocks, registry *origin.Registry) *Wants {
-	w := &Wants{folders: map[string]*origin.MirrorDir{}, Closure: newBlockClosure(registry, c.Jobs)}
+// error. etags is the folder that keeps the ETags of modules' archives from one sync to the next; "": all are fetched each time.
+func OpenWants(c *config.Config, blocks Blocks, registry *origin.Registry, etags string) *Wants {
+	kept := moduleorigin.OpenETags(etags)
+	w := &Wants{folders: map[string]*origin.MirrorDir{}, Closure: newBlockClosure(registry, c.Jobs, kept)}
 	pulls := func(a subject.Address) bool {
 		return c.PullThrough != nil && c.PullThrough.Enabled && c.PullThrough.Selector.Any().Selects(a)
 	}
@@ -100,7 +102,7 @@ func OpenWants(c *config.Config, blocks Blocks, registry *origin.Registry) *Want
 		})
 	}
 	for _, m := range blocks.Modules {
-		source := newModuleSource(registry, m.AllowLFSPointers, w.Closure.fetched)
+		source := newModuleSource(registry, m.AllowLFSPointers, w.Closure.fetched, kept)
 		if m.Closure && m.AllowLFSPointers {
 			w.Closure.allowLFSPointers()
 		}

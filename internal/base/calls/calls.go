@@ -30,6 +30,9 @@ type File struct {
 	Required []Required
 	Uses     []Use
 	Skipped  []Skipped
+	Parsed   int // roughly the number of tokens that were parsed, most of the cost of reading the file
+
+	used map[usedProvider]bool // whether Uses has a provider
 }
 
 // Argument is the value of an argument.
@@ -218,13 +221,21 @@ func (f *File) resource(b *hcl.Block) {
 
 // use adds a block that needs a provider, unless an equal one is there.
 func (f *File) use(name string, version Argument, line int) {
-	name = brief(name)
-	for _, u := range f.Uses {
-		if u.Name == name && u.Version == version {
-			return
-		}
+	key := usedProvider{brief(name), version}
+	if f.used[key] {
+		return
 	}
-	f.Uses = append(f.Uses, Use{name, version, f.Name, line})
+	if f.used == nil {
+		f.used = map[usedProvider]bool{}
+	}
+	f.used[key] = true
+	f.Uses = append(f.Uses, Use{key.name, version, f.Name, line})
+}
+
+// usedProvider is what makes two uses of a file equal.
+type usedProvider struct {
+	name    string
+	version Argument
 }
 
 // argument returns an argument of a block. An argument with the value null is as one that is not set.

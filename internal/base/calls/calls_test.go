@@ -37,7 +37,7 @@ func print(d *calls.Folder) (out []string) {
 	return out
 }
 
-const large = "the block has more than 20000 words and signs, 1000 parts of texts, 64 nested brackets or 131072 bytes"
+const large = "the block has more than 12000 words and signs, 1000 parts of texts, 64 nested brackets or 131072 bytes"
 
 // TestRead shows what is read of one file.
 func TestRead(t *testing.T) {
@@ -64,6 +64,10 @@ func TestRead(t *testing.T) {
 		{"too deep", "main.tf", "module \"a\" {\n x = " + strings.Repeat("[", 70) + strings.Repeat("]", 70) + "\n}\nmodule \"b\" {\n source = \"./b\"\n}\n", "main.tf:4 b ./b -|main.tf:1 skipped: " + large},
 		{"too long", "main.tf", "locals {\n x = [" + strings.Repeat("1,", 30_000) + "]\n}\nmodule \"a\" {\n x = [" + strings.Repeat("1,", 30_000) + "]\n}\n", "main.tf:4 skipped: " + large},
 		{"a large resource", "main.tf", "resource \"a_x\" \"b\" {\n x = <<EOT\n" + strings.Repeat("\n", 3_000) + "EOT\n}\nmodule \"a\" {}\n", "main.tf:3005 a - -|main.tf:1 use a -"},
+		{"resources without a parser", "main.tf", "resource  \"a_x\"\t\"y\" {\n  = =\n}\ndata \"b\" \"y-1\"{}\nresource \"c_x\" \"y\" {\n lifecycle {\n  provider = no\n }\n}\nresource \"d_x\" {\n}\nresource \"e_x\" y {\n}\n",
+			"main.tf:1 use a -|main.tf:4 use b -|main.tf:5 use c -|main.tf:12 use e -"},
+		{"too much to parse", "main.tf", strings.Repeat("module \"a\" {\n x = ["+strings.Repeat("1,", 5_000)+"]\n}\n", 9) + "resource \"a_x\" \"b\" {}\nmodule \"b\" {\n x = [" + strings.Repeat("1,", 5_000) + "]\n}\n",
+			strings.TrimPrefix(calledNineTimes(), "|") + "|main.tf:28 use a -|main.tf:29 skipped: the blocks that call modules or need providers have more than 100000 words and signs"},
 		{"too deep in JSON", "main.tf.json", `{"a": ` + strings.Repeat("[", 70) + strings.Repeat("]", 70) + "}", "main.tf.json:1 skipped: the document is too large: its values nest more than 63 deep"},
 		{"too large", "main.tf", strings.Repeat("\n", calls.MaxFile+1), "main.tf:1 skipped: it has more than 4194304 bytes"},
 		{"not JSON", "main.tf.json", "{", ""},
@@ -75,6 +79,14 @@ func TestRead(t *testing.T) {
 			t.Errorf("%s:\n got %s\nwant %s", tt.about, got, tt.want)
 		}
 	}
+}
+
+// calledNineTimes is how print shows nine calls of three lines.
+func calledNineTimes() (out string) {
+	for i := range 9 {
+		out += fmt.Sprintf("|main.tf:%d a - -", 3*i+1)
+	}
+	return out
 }
 
 func TestNames(t *testing.T) {

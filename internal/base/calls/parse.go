@@ -17,16 +17,19 @@ import (
 // part that it has, such as a line of a heredoc.
 const (
 	maxDepth  = 64      // the maximum depth of nested brackets and templates in a block
-	maxTokens = 20_000  // the maximum number of words, texts and signs in a block
+	maxTokens = 12_000  // the maximum number of words, texts and signs in a block
 	maxParts  = 1_000   // the maximum number of parts of texts in a block
 	maxBlock  = 1 << 17 // the maximum size of a block in bytes
+	// maxParsed is the maximum number of tokens of a file that are parsed, and blockTokens is the number that each block counts in
+	// addition to its own.
+	maxParsed, blockTokens = 100_000, 20
 	// maxDeclared is the maximum number of calls, requirements and uses in a file.
 	maxDeclared = 5_000
 	maxSkipped  = 10 // the maximum number of skipped parts that are listed
 )
 
 // jsonLimits are the limits of files in JSON.
-var jsonLimits = document.Limits{Bytes: MaxFile, Values: 50_000, Elements: 50_000}
+var jsonLimits = document.Limits{Bytes: MaxFile, Values: 30_000, Elements: 30_000}
 
 func (f *File) skip(line int, format string, args ...any) {
 	f.Skipped = append(f.Skipped, Skipped{f.Name, line, fmt.Sprintf(format, args...)})
@@ -38,6 +41,7 @@ func (f *File) readJSON(src []byte) {
 		f.skip(1, "%v", err)
 		return
 	}
+	f.Parsed = bytes.Count(src, []byte(",")) + bytes.Count(src, []byte(":")) + bytes.Count(src, []byte("{")) + bytes.Count(src, []byte("["))
 	if parsed, _ := json.Parse(src, f.Name); parsed != nil {
 		f.body(parsed.Body, fileSchema)
 	}
@@ -52,9 +56,14 @@ func (f *File) readNative(src []byte) {
 		case !ok || len(f.Skipped) > maxSkipped:
 			return
 		case !isRead(b.word):
+		case f.resourceOfType(b):
 		case b.depth > maxDepth || b.tokens > maxTokens || b.parts > maxParts || len(b.src) > maxBlock:
 			f.large(b)
+		case f.Parsed+b.tokens > maxParsed:
+			f.skip(b.line, "the blocks that call modules or need providers have more than %d words and signs", maxParsed)
+			return
 		default:
+			f.Parsed += b.tokens + blockTokens
 			parsed, _ := hclsyntax.ParseConfig(b.src, f.Name, hcl.Pos{Line: b.line, Column: 1})
 			f.body(parsed.Body, fileSchema)
 		}
@@ -71,6 +80,21 @@ func (f *File) large(b item) {
 		return
 	}
 	f.skip(b.line, "the block has more than %d words and signs, %d parts of texts, %d nested brackets or %d bytes", maxTokens, maxParts, maxDepth, maxBlock)
+}
+
+// plainHeader matches the beginning of a resource whose labels need no parser.
+var plainHeader = regexp.MustCompile(`^(?:resource|data|ephemeral)[ \t]+"(\w+)"[ \t]+"[\w-]+"[ \t]*\{`)
+
+// resourceOfType adds a block if it is a resource that does not name its provider, so that its type says enough. Most blocks are
+// such resources, and the HCL parser needs a hundred times as long.
+func (f *File) resourceOfType(b item) bool {
+	m := plainHeader.FindSubmatch(b.src[:min(len(b.src), maxText)])
+	if m == nil || bytes.Contains(b.src, []byte("provider")) || len(f.Calls)+len(f.Required)+len(f.Uses) >= maxDeclared {
+		return false
+	}
+	name, _, _ := strings.Cut(string(m[1]), "_")
+	f.use(name, Argument{}, b.line)
+	return true
 }
 
 // item is a block or an argument at the top level of a file.
@@ -116,7 +140,7 @@ func (s *scanner) next() (out item, ok bool) {
 		if c != ' ' && c != '\t' && c != '\r' {
 			if !ok && !s.isComment() {
 				ok, out.line = true, s.line
-				out.word = string(word.Find(s.src[s.at:min(len(s.src), s.at+maxText)]))
+				out.word = string(s.src[s.at : s.at+wordOf(s.src[s.at:])])
 				start = s.at
 			}
 			parts := s.parts(n)
@@ -131,6 +155,13 @@ func (s *scanner) next() (out item, ok bool) {
 
 // step moves on by n bytes.
 func (s *scanner) step(n int) {
+	if n == 1 { // most steps
+		if s.src[s.at] == '\n' {
+			s.line++
+		}
+		s.at++
+		return
+	}
 	s.line += bytes.Count(s.src[s.at:s.at+n], []byte("\n"))
 	s.at += n
 }
@@ -177,6 +208,9 @@ func (s *scanner) token() int {
 			return len(rest)
 		}
 	case '<':
+		if !bytes.HasPrefix(rest, []byte("<<")) {
+			break
+		}
 		if m := heredoc.FindSubmatch(rest[:min(len(rest), maxText)]); m != nil {
 			return len(m[0]) + endOfHeredoc(rest[len(m[0]):], m[1])
 		}
@@ -185,11 +219,23 @@ func (s *scanner) token() int {
 	case '}', ']', ')':
 		s.open = s.open[:max(0, len(s.open)-1)]
 	default:
-		if w := word.Find(rest[:min(len(rest), maxText)]); w != nil {
-			return len(w)
-		}
+		return max(1, wordOf(rest))
 	}
 	return 1
+}
+
+// wordOf returns the number of bytes of the word at the beginning of a text, of at most maxText bytes.
+func wordOf(rest []byte) int {
+	rest = rest[:min(len(rest), maxText)]
+	for n, c := range rest {
+		switch {
+		case c >= 0x80:
+			return len(word.Find(rest))
+		case c != '_' && (c < '0' || c > '9') && (c|0x20 < 'a' || c|0x20 > 'z') && (n == 0 || c != '-'):
+			return n
+		}
+	}
+	return len(rest)
 }
 
 // text reads a part of a text in quotes.

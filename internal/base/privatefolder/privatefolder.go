@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -192,6 +193,25 @@ func Write(name string, data []byte) error {
 		_ = os.Remove(f.Name())
 	}
 	return err
+}
+
+// Trim removes the files of a folder that were modified longest ago, if it has more than limit files. It keeps
+// three quarters of limit. It ignores errors, because the folder is a cache.
+func Trim(folder string, limit int) {
+	entries, err := os.ReadDir(folder)
+	if err != nil || len(entries) <= limit {
+		return
+	}
+	used := map[string]time.Time{}
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil {
+			used[e.Name()] = info.ModTime()
+		}
+	}
+	slices.SortFunc(entries, func(a, b os.DirEntry) int { return used[a.Name()].Compare(used[b.Name()]) })
+	for _, e := range entries[:len(entries)-limit*3/4] {
+		_ = os.Remove(filepath.Join(folder, e.Name()))
+	}
 }
 
 // ErrLocked means that another process holds a lock for too long.

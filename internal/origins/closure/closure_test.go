@@ -203,7 +203,7 @@ a/a/x 1.0.0, main.tf:4: the source is no constant
 a/a/x 1.0.0, main.tf:7: https://web.example/x.zip: it is not in a module registry, so clients fetch it from there themselves`},
 		{"files that are not read", map[string]string{
 			"a/a/x@1.0.0": "|-- main.tf\nmodule \"m\" {\n x = " + strings.Repeat("[", 100) + strings.Repeat("]", 100) + "\n}\n",
-		}, "a/a/x@1.0.0", "a/a/x@1.0.0", "a/a/x 1.0.0, main.tf:1: it was not read: the block has more than 20000 words and signs, 1000 parts of texts, 64 nested brackets or 131072 bytes"},
+		}, "a/a/x@1.0.0", "a/a/x@1.0.0", "a/a/x 1.0.0, main.tf:1: it was not read: the block has more than 12000 words and signs, 1000 parts of texts, 64 nested brackets or 131072 bytes"},
 		{"sources without a host, at the registry of the start", map[string]string{
 			"registry.opentofu.org/a/a/x@1.0.0": "|-- main.tf\n" + call("a/b/x", ""), "registry.opentofu.org/a/b/x@1.0.0": empty, "registry.terraform.io/a/b/x@2.0.0": empty,
 		}, "registry.opentofu.org/a/a/x@1.0.0", "registry.opentofu.org/a/a/x@1.0.0 registry.opentofu.org/a/b/x@1.0.0", ""},
@@ -341,6 +341,13 @@ func TestReadIsBounded(t *testing.T) {
 	}
 	if _, err := closure.Read(t.Context(), files(text.String()), ""); !errors.Is(err, closure.ErrTooLarge) {
 		t.Errorf("many calls: %v", err)
+	}
+	text.Reset()
+	for i := range 10 {
+		fmt.Fprintf(text, "-- f%d/main.tf\n%s", i, strings.Repeat("module \"a\" {\n  source = \"./b\"\n  x = ["+strings.Repeat("1,", 5_000)+"]\n}\n", 5))
+	}
+	if _, err := closure.Read(t.Context(), files(text.String()), ""); !errors.Is(err, closure.ErrTooLarge) {
+		t.Errorf("calls of many words: %v", err)
 	}
 }
 

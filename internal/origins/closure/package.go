@@ -15,16 +15,17 @@ import (
 
 // The limits of one package.
 const (
-	maxFiles = 20_000   // configuration files
-	maxBytes = 64 << 20 // of all configuration files together
-	maxKept  = 1 << 20  // bytes of the texts of all declarations together
+	maxFiles  = 20_000   // configuration files
+	maxBytes  = 32 << 20 // of all configuration files together
+	maxParsed = 400_000  // tokens of all configuration files together; see [calls.File]
+	maxKept   = 1 << 20  // bytes of the texts of all declarations together
 )
 
 // Package is what the configuration files of one version declare, by their folders.
 type Package struct {
 	root    string                   // the folder of the module, with slashes; "." is the root of the package
 	folders map[string]*calls.Folder // those with configuration files
-	kept    int                      // bytes of the texts of all declarations
+	kept    int                      // an upper bound for the bytes of the texts of all declarations
 }
 
 // Read reads the configuration files of a package: the files that clients get, such as those of a stored zip. root is the
@@ -32,7 +33,7 @@ type Package struct {
 func Read(ctx context.Context, fsys fs.FS, root string) (*Package, error) {
 	p := &Package{root: path.Clean(root), folders: map[string]*calls.Folder{}}
 	byFolder := map[string][]*calls.File{}
-	files, bytes := 0, 0
+	files, bytes, parsed := 0, 0, 0
 	err := fs.WalkDir(fsys, ".", func(name string, d fs.DirEntry, err error) error {
 		if err == nil {
 			err = context.Cause(ctx)
@@ -48,18 +49,19 @@ func Read(ctx context.Context, fsys fs.FS, root string) (*Package, error) {
 		if files > maxFiles || bytes > maxBytes {
 			return tooLarge("it has more than %d configuration files, or more than %d MiB of them", maxFiles, maxBytes>>20)
 		}
-		byFolder[path.Dir(name)] = append(byFolder[path.Dir(name)], calls.Read(name, src))
+		f := calls.Read(name, src)
+		parsed, p.kept = parsed+f.Parsed, p.kept+textOf(f)
+		if parsed > maxParsed || p.kept > maxKept {
+			return tooLarge("its calls and requirements have more than %d words and signs, or more than %d KiB", maxParsed, maxKept>>10)
+		}
+		byFolder[path.Dir(name)] = append(byFolder[path.Dir(name)], f)
 		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
 	for dir, files := range byFolder {
-		f := calls.Merge(files)
-		p.folders[dir] = f
-		if p.kept += textOf(f); p.kept > maxKept {
-			return nil, tooLarge("its calls and requirements have more than %d KiB", maxKept>>10)
-		}
+		p.folders[dir] = calls.Merge(files)
 	}
 	return p, nil
 }
@@ -82,7 +84,7 @@ func readFile(fsys fs.FS, name string) ([]byte, error) {
 }
 
 // textOf returns an upper bound for the size of declarations in bytes.
-func textOf(f *calls.Folder) (n int) {
+func textOf(f *calls.File) (n int) {
 	const each = 100
 	for _, c := range f.Calls {
 		n += each + len(c.Name) + len(c.Source.Text) + len(c.Version.Text)

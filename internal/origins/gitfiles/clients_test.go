@@ -20,7 +20,7 @@ func TestClients(t *testing.T) {
 			leaf := s.repository("leaf", tree{"leaf.tf": "# a\n"})
 			files := func(text string) tree {
 				return tree{
-					"main.tf": text, "run.sh": "#!/bin/sh\n", "link.tf": "->main.tf", "win.ps1": "a\nb\n", "id": "$Id$\n", "utf16.txt": "ä\n", "sub/leaf": "commit " + s.must(leaf, "", "rev-parse", "main"), "docs/x.md": "x",
+					"main.tf": text, "run.sh": "#!/bin/sh\n", "link.tf": "-> main.tf", "win.ps1": "a\nb\n", "id": "$Id$\n", "utf16.txt": "ä\n", "sub/leaf": "commit " + s.must(leaf, "", "rev-parse", "main"), "docs/x.md": "x",
 					".gitattributes": "*.ps1 text eol=crlf\nid ident\nutf16.txt text working-tree-encoding=UTF-16LE-BOM eol=CRLF\ndocs export-ignore\n*.md export-subst\n",
 					".gitmodules":    "[submodule \"leaf\"]\n\tpath = sub/leaf\n\turl = ../leaf\n",
 				}

@@ -66,7 +66,7 @@ func TestPatterns(t *testing.T) {
 			for _, path := range paths {
 				own[path] = "a\nb\n"
 			}
-			s.repository(folder(i), own.quoted())
+			s.repository(folder(i), own)
 			s.compare(folder(i), "")
 			continue
 		}
@@ -75,7 +75,7 @@ func TestPatterns(t *testing.T) {
 			files[folder(i)+"/"+path] = "a\nb\n"
 		}
 	}
-	s.repository("r", files.quoted())
+	s.repository("r", files)
 	s.compare("r", "")
 	s.repository("nested", tree{
 		".gitattributes": "* text=auto\n*.tf eol=crlf\n[attr]dos eol=crlf\n", "x/.gitattributes": "*.tf eol=lf\na dos\n[attr]unix eol=lf\n/y/b eol=crlf\n", "x/y/.gitattributes": "* !eol\na unix\n*.ps1 dos text\n",
@@ -219,7 +219,7 @@ func TestFiles(t *testing.T) {
 	s := newServer(t)
 	big := strings.Repeat("0123456789abcdef\n", 600_000)
 	s.repository("r", tree{
-		"main.tf": "x", "run.sh": "#!/bin/sh\n", "a/b/c/d": "deep", "link": "->main.tf", "a/up": "->../run.sh", "a/dir": "->b", "dangling": "->nowhere", "a/b/c/loop": "->loop", "a/via": "->dir/c/d",
+		"main.tf": "x", "run.sh": "#!/bin/sh\n", "a/b/c/d": "deep", "link": "-> main.tf", "a/up": "-> ../run.sh", "a/dir": "-> b", "dangling": "-> nowhere", "a/b/c/loop": "-> loop", "a/via": "-> dir/c/d",
 		"space name": "x", ".terraformignore": "x", "sub/.gitignore": "*\n", "sub/ignored": "x", "big": big, "big2": big + "end", "big3": "begin" + big, "exported": "x", ".gitattributes": "exported export-ignore\nmain.tf export-subst\n",
 	})
 	s.must(filepath.Join(s.root, "r"), "", "repack", "-adfq")

@@ -1,37 +1,61 @@
 package gitfiles
 
 import (
-	"bytes"
-	"fmt"
-	"io"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"io/fs"
-	"maps"
 	"net/http"
-	"net/http/cgi"
 	"net/http/httptest"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
 
+	"github.com/ocibridge/ocibridge/internal/origins/closure"
+	"github.com/ocibridge/ocibridge/internal/origins/modulezip"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/cost"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/gitserver"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/leaks"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/tlsca"
 )
 
-func TestMain(m *testing.M) { leaks.Main(m) }
+func TestMain(m *testing.M) {
+	cost.InChild(fetchAndPack)
+	leaks.Main(m)
+}
 
-// gitEnvironment has no configuration of the system and of the user.
-func gitEnvironment(home string, more ...string) []string {
-	return append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "GIT_CONFIG_NOSYSTEM=1", "GIT_ATTR_NOSYSTEM=1", "GIT_TERMINAL_PROMPT=0", "LC_ALL=C",
-		"GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@example.com", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@example.com"}, more...)
+// fetchAndPack fetches a repository from the URL in the first argument, with the certificate authority in the second, into the
+// folder in the third. It packs the folder, and reads what its files call.
+func fetchAndPack(args []string) error {
+	pem, err := os.ReadFile(args[1])
+	if err != nil {
+		return err
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(pem)
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}}
+	if _, err := Fetch(context.Background(), Options{HTTP: client, Check: anySubmodule}, Request{URL: args[0]}, args[2]); err != nil {
+		return err
+	}
+	z, err := modulezip.PackFetched(context.Background(), args[2])
+	if err != nil {
+		return err
+	}
+	defer z.Close()
+	files, err := z.FS()
+	if err != nil {
+		return err
+	}
+	_, err = closure.Read(context.Background(), files, "")
+	return err
 }
 
 // server is a real Git server over TLS.
 type server struct {
+	*gitserver.Server
 	tb      testing.TB
 	url     string
 	root    string // the folder of the repositories
@@ -46,14 +70,7 @@ type server struct {
 func newServer(tb testing.TB) *server {
 	tb.Helper()
 	s := &server{tb: tb, root: tb.TempDir()}
-	out, err := exec.Command("git", "--exec-path").Output()
-	if err != nil {
-		tb.Fatal(err)
-	}
-	backend := &cgi.Handler{
-		Path: filepath.Join(strings.TrimSpace(string(out)), "git-http-backend"),
-		Env:  gitEnvironment(s.root, "GIT_PROJECT_ROOT="+s.root, "GIT_HTTP_EXPORT_ALL=1"), Stderr: io.Discard,
-	}
+	s.Server = gitserver.New(tb, s.root)
 	ca := tlsca.For(tb)
 	config, err := ca.ServerConfig()
 	if err != nil {
@@ -64,7 +81,7 @@ func newServer(tb testing.TB) *server {
 		s.requests = append(s.requests, r)
 		s.mutex.Unlock()
 		if s.before == nil || !s.before(w, r) {
-			backend.ServeHTTP(w, r)
+			s.Server.ServeHTTP(w, r)
 		}
 	}))
 	listener.TLS = config
@@ -84,16 +101,7 @@ func anySubmodule(_, _ *url.URL) error { return nil }
 
 // git runs Git without a configuration, and returns its output.
 func (s *server) git(dir, stdin string, args ...string) (string, error) {
-	cmd := exec.Command("git", args...)
-	cmd.Dir, cmd.Stdin = dir, strings.NewReader(stdin)
-	cmd.Env = gitEnvironment(s.root, "GIT_SSL_CAINFO="+s.ca)
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		err = fmt.Errorf("git %s: %w: %s", strings.Join(args, " "), err, stderr.String())
-	}
-	return strings.TrimSpace(string(out)), err
+	return s.Run(dir, strings.NewReader(stdin), []string{"GIT_SSL_CAINFO=" + s.ca}, args...)
 }
 
 func (s *server) must(dir, stdin string, args ...string) string {
@@ -105,36 +113,25 @@ func (s *server) must(dir, stdin string, args ...string) string {
 	return out
 }
 
-// tree has the contents of files by path. The content of a link begins with "->", that of an executable file with "#!", and
-// that of a submodule is "commit " and an ID.
-type tree map[string]string
+type tree = gitserver.Tree
 
 // repository creates a repository on the server, with a commit for each tree, and returns its folder. The branch is main.
 func (s *server) repository(name string, commits ...tree) string {
 	s.tb.Helper()
-	dir := filepath.Join(s.root, name)
-	s.must(s.root, "", "init", "--quiet", "--bare", "--initial-branch=main", dir)
+	dir := s.Dir(name)
+	if err := s.Init(name); err != nil {
+		s.tb.Fatal(err)
+	}
 	for _, key := range []string{"uploadpack.allowFilter", "uploadpack.allowAnySHA1InWant"} {
 		s.must(dir, "", "config", key, "true")
 	}
 	var in strings.Builder
 	for i, files := range commits {
-		fmt.Fprintf(&in, "commit refs/heads/main\ncommitter a <a@example.com> %d +0000\ndata 1\nx\ndeleteall\n", 1000000000+i)
-		for _, path := range slices.Sorted(maps.Keys(files)) {
-			content, mode := files[path], "100644"
-			if id, submodule := strings.CutPrefix(content, "commit "); submodule {
-				fmt.Fprintf(&in, "M 160000 %s %q\n", id, path)
-				continue
-			}
-			if target, link := strings.CutPrefix(content, "->"); link {
-				content, mode = target, "120000"
-			} else if strings.HasPrefix(content, "#!") {
-				mode = "100755"
-			}
-			fmt.Fprintf(&in, "M %s inline %s\ndata %d\n%s\n", mode, path, len(content), content)
-		}
+		in.WriteString(gitserver.Stream(1000000000+i, "", files))
 	}
-	s.must(dir, in.String(), "fast-import", "--quiet")
+	if err := s.Import(name, strings.NewReader(in.String())); err != nil {
+		s.tb.Fatal(err)
+	}
 	return dir
 }
 
@@ -185,7 +182,7 @@ func read(tb testing.TB, dir string) tree {
 			return nil
 		case d.Type()&fs.ModeSymlink != 0:
 			target, err := os.Readlink(at)
-			out[name] = "->" + target
+			out[name] = "-> " + target
 			return err
 		}
 		info, err := d.Info()
@@ -246,16 +243,4 @@ func differences(tb testing.TB, what string, got, want tree) {
 			tb.Errorf("%s: %s is in no clone", what, path)
 		}
 	}
-}
-
-// quoted returns the files with paths that are quoted for fast-import, if necessary.
-func (files tree) quoted() tree {
-	out := tree{}
-	for path, content := range files {
-		if strings.ContainsAny(path, "\t \\\"") {
-			path = `"` + strings.NewReplacer("\\", `\\`, "\t", `\t`, `"`, `\"`).Replace(path) + `"`
-		}
-		out[path] = content
-	}
-	return out
 }

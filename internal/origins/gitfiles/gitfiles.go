@@ -92,8 +92,8 @@ var standard = limits{
 	refs:       12 << 20,
 	pack:       2 << 30,
 	objects:    400_000,
-	bytes:      2 << 30, // the size, the number and the names of files are limited as in package modulezip
-	entries:    100_000,
+	bytes:      2 << 30, // the size and the names of files are limited as in package modulezip
+	entries:    25_000,  // fewer than there, because each needs memory
 	submodules: 100,
 	constWork:  256 << 20,
 	packWork:   400,

@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/format/pktline"
@@ -149,12 +150,17 @@ func (f *fetcher) fetch(ctx context.Context, r *remote, h history, want ...plumb
 		request.Capabilities.Set(capability.MultiACK)
 	}
 	r.gate.limit.Store(maxBeforePack)
+	whole := ctx
+	ctx, cancel := context.WithCancelCause(whole) // for the request
+	defer cancel(nil)
+	r.gate.watch(cancel)
+	defer r.gate.watch(nil)
 	response, err := r.session.UploadPack(ctx, request)
 	if err != nil {
 		if r.gate.body != nil {
 			r.gate.body.Close()
 		}
-		return nil, r.gate.explain(err)
+		return nil, r.gate.explainIn(ctx, err)
 	}
 	defer response.Close()
 	// 2. Store the pack.
@@ -171,17 +177,18 @@ func (f *fetcher) fetch(ctx context.Context, r *remote, h history, want ...plumb
 		return nil, temporary(err)
 	case err != nil:
 		file.Close()
-		return nil, r.gate.explain(err)
+		return nil, r.gate.explainIn(ctx, err)
 	case f.packs > f.limits.pack:
 		file.Close()
 		return nil, hint.Wrap(refuse("the server sent more than %d MiB", f.limits.pack>>20), helpHistory)
 	}
 	// 3. Index it.
+	r.gate.watch(nil)
 	f.budget.work += size * f.limits.packWork
 	p := newPack(file, size, f.budget)
-	if err := p.index(ctx, f.limits.objects); err != nil {
+	if err := p.index(whole, f.limits.objects); err != nil {
 		p.close()
-		if cause := context.Cause(ctx); cause != nil {
+		if cause := context.Cause(whole); cause != nil {
 			return nil, cause
 		}
 		return nil, fmt.Errorf("the pack of the server: %w", err)
@@ -268,6 +275,25 @@ type gate struct {
 	failed error
 	// body is the body of the last response. go-git does not close it after each error.
 	body io.Closer
+	// silence ends the request for a pack when the server has sent nothing for maxSilence. It is nil before and after that request.
+	silence *time.Timer
+}
+
+// maxSilence is how long a server may send nothing of a pack. Git servers send something every few seconds, even while they
+// look for objects.
+const maxSilence = time.Minute
+
+var errSilent = hint.New("the server sent nothing for "+maxSilence.String(), "is it overloaded? Try again later")
+
+// watch begins to watch a request for silence. If end is nil, it stops.
+func (g *gate) watch(end context.CancelCauseFunc) {
+	if g.silence != nil {
+		g.silence.Stop()
+		g.silence = nil
+	}
+	if end != nil {
+		g.silence = time.AfterFunc(maxSilence, func() { end(errSilent) })
+	}
 }
 
 // statusError is a response that has an unexpected status.
@@ -326,9 +352,11 @@ func checkResponse(r *http.Request, resp *http.Response) error {
 	case r.Method == http.MethodGet && (resp.StatusCode == http.StatusNotFound || resp.StatusCode == http.StatusGone):
 		return hint.Wrap(fmt.Errorf("%w: %w", ErrNoRepository, err), "is it the right repository? A private one may need a login for %s", r.URL.Host)
 	case outgoing.IsLater(resp.StatusCode):
-		return outgoing.NewLaterError(resp.Header, err)
+		return hint.Wrap(outgoing.NewLaterError(resp.Header, err), "the Git server is overloaded, or limits the rate of requests: run it again later")
+	case resp.StatusCode >= http.StatusInternalServerError:
+		return hint.Wrap(err, "the Git server reports an error: run it again later")
 	}
-	return err
+	return hint.Wrap(err, "is it the URL of a Git repository?")
 }
 
 // checkRedirect refuses the redirects that Git does not follow, so that no error of net/http or go-git shows their URLs.
@@ -355,6 +383,14 @@ func (g *gate) loginFor(u *url.URL) (string, string) {
 		return "", ""
 	}
 	return g.login(hostOf(u))
+}
+
+// explainIn is like explain, but returns the reason why a request's context has ended, if it has.
+func (g *gate) explainIn(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil {
+		return cause
+	}
+	return g.explain(err)
 }
 
 // hostOf returns the host of a URL, with its port unless that is the default.
@@ -397,6 +433,9 @@ func (l *limited) Close() error {
 
 func (l *limited) Read(p []byte) (int, error) {
 	n, err := l.ReadCloser.Read(p)
+	if l.gate.silence != nil && n > 0 {
+		l.gate.silence.Reset(maxSilence)
+	}
 	if l.list {
 		l.gate.beginning = append(l.gate.beginning, p[:min(n, maxBeginning-len(l.gate.beginning))]...)
 	}

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 )
@@ -288,4 +290,47 @@ func TestCapabilities(t *testing.T) {
 	if _, _, err := s.fetch("r", ""); err != nil || !strings.Contains(asked, " multi_ack") || !strings.Contains(asked, "deepen 1") {
 		t.Errorf("%v: %q", err, asked)
 	}
+}
+
+// silent is a server that sends the beginning of a pack, and then nothing.
+type silent struct{}
+
+func (s silent) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp := &http.Response{StatusCode: http.StatusOK, Request: r, Header: http.Header{}}
+	if r.Method == http.MethodGet {
+		line := strings.Repeat("1", 40) + " HEAD\x00agent=x\n"
+		resp.Header.Set("Content-Type", "application/x-git-upload-pack-advertisement")
+		resp.Body = io.NopCloser(strings.NewReader(fmt.Sprintf("001e# service=git-upload-pack\n0000%04x%s0000", 4+len(line), line)))
+		return resp, nil
+	}
+	resp.Body = &silence{strings.NewReader("0008NAK\nPACK"), r.Context().Done()}
+	return resp, nil
+}
+
+type silence struct {
+	begin io.Reader
+	end   <-chan struct{}
+}
+
+func (s *silence) Read(p []byte) (int, error) {
+	if n, _ := s.begin.Read(p); n > 0 {
+		return n, nil
+	}
+	<-s.end
+	return 0, context.Canceled
+}
+
+func (*silence) Close() error { return nil }
+
+// TestSilence: a server that stops in the middle of a pack keeps Fetch waiting for a minute.
+func TestSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		start := time.Now()
+		_, err := Fetch(ctx, Options{HTTP: &http.Client{Transport: silent{}}, Check: anySubmodule}, Request{URL: "https://git.acme.example/r"}, t.TempDir())
+		if took := time.Since(start); took != maxSilence || !errors.Is(err, errSilent) || hint.Of(err) == "" {
+			t.Errorf("after %s: %v", took, err)
+		}
+	})
 }

@@ -14,10 +14,10 @@ import (
 // TestSubmodules compares submodules with real Git.
 func TestSubmodules(t *testing.T) {
 	s := newServer(t)
-	leaf := s.repository("group/leaf", tree{"leaf.tf": "1", "x.ps1": "a\n", ".gitattributes": "*.ps1 eol=crlf\n"}, tree{"leaf.tf": "2", "up": "->../../main.tf"})
+	leaf := s.repository("group/leaf", tree{"leaf.tf": "1", "x.ps1": "a\n", ".gitattributes": "*.ps1 eol=crlf\n"}, tree{"leaf.tf": "2", "up": "-> ../../main.tf"})
 	old := s.must(leaf, "", "rev-parse", "main~1")
 	middle := s.repository("group/middle", tree{
-		"middle.tf": "x", "deep/er/leaf": "commit " + old, "link": "->deep/er/leaf/leaf.tf", "y.ps1": "a\n",
+		"middle.tf": "x", "deep/er/leaf": "commit " + old, "link": "-> deep/er/leaf/leaf.tf", "y.ps1": "a\n",
 		".gitmodules": "[submodule \"a/b\"]\n\tpath = deep/er/leaf\n\turl = ../leaf\n",
 	})
 	id := s.must(middle, "", "rev-parse", "main")
@@ -90,7 +90,7 @@ func TestRefusedSubmodules(t *testing.T) {
 	if _, _, err := s.fetch("gone", ""); !errors.Is(err, ErrRefused) || errors.Is(err, ErrNoRef) || !strings.Contains(err.Error(), "submodule sub") || hint.Of(err) == "" {
 		t.Errorf("a missing commit: %v", err)
 	}
-	s.repository("linked", tree{"sub": "commit " + id, ".gitmodules": "->x", "x": section("a", "sub", "../leaf", "")})
+	s.repository("linked", tree{"sub": "commit " + id, ".gitmodules": "-> x", "x": section("a", "sub", "../leaf", "")})
 	if _, _, err := s.fetch("linked", ""); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "is a link") {
 		t.Errorf("a link: %v", err)
 	}

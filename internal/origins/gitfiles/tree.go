@@ -31,7 +31,9 @@ const (
 	maxTarget  = 1024     // bytes of a link's target
 	maxTargets = 16 << 20 // bytes of all targets
 	// fileWork is the work that creating a file, a link or a folder costs.
-	fileWork      = 20_000
+	fileWork = 20_000
+	// partWork is the work that each folder above a file costs, when the file is packed.
+	partWork      = 5_000
 	maxAttributes = 1 << 20   // bytes of a .gitattributes file
 	maxModules    = 100 << 10 // bytes of .gitmodules
 )
@@ -81,7 +83,7 @@ func (c *checkout) folder(ctx context.Context, tree plumbing.Hash, to *os.Root, 
 	}
 	defer c.attributes.leave(name)
 	for _, e := range entries {
-		if err := c.budget.spend(fileWork); err != nil {
+		if err := c.budget.spend(fileWork + partWork*int64(depth)); err != nil {
 			return err
 		}
 		switch full := path.Join(name, e.name); e.mode & modeKind {

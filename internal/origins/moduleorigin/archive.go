@@ -14,6 +14,7 @@ import (
 	"hash"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 
 	"github.com/ocibridge/ocibridge/internal/base/files"
@@ -31,33 +32,35 @@ const (
 	// most. Real ones have a rate of less than 30.
 	expandBase, expandRate = 64 << 20, 100
 	maxUnpacked            = 2 << 30
+	// maxDirectory is the maximum size of a zip's directory in bytes. In memory, it needs more than that.
+	maxDirectory = 6 << 20
 )
 
-// fetchArchive downloads an archive and unpacks it into a folder.
-func (o *Origin) fetchArchive(ctx context.Context, l Location, dir string) error {
+// fetchArchive downloads an archive and unpacks it into a folder. It returns the archive's ETag; see [Origin.FetchArchive].
+func (o *Origin) fetchArchive(ctx context.Context, l Location, dir, known string) (etag string, err error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer root.Close()
 	// 1. Download it into a temporary file, and compare its checksum.
 	spool, err := fill.NewTemp("", "ocibridge-*.archive")
 	if err != nil {
-		return hint.Wrap(fmt.Errorf("temporary file: %w", err), "TMPDIR names another folder for temporary files")
+		return "", hint.Wrap(fmt.Errorf("temporary file: %w", err), "TMPDIR names another folder for temporary files")
 	}
 	defer spool.Close()
-	size, err := o.download(ctx, l, spool)
+	size, etag, err := o.download(ctx, l, known, spool)
 	if err != nil {
-		return err
+		return "", err
 	}
 	// 2. Unpack it.
-	t := newTree(root, min(expandBase+expandRate*size, maxUnpacked))
+	t := newTree(root, size)
 	unpack := map[string]func(context.Context, io.ReaderAt, int64, *tree) error{formatTarGz: unpackTarGz, formatZip: unpackZip}[l.format]
 	if err := unpack(ctx, spool, size, t); err != nil {
-		return err
+		return "", err
 	}
 	if t.files == 0 {
-		return refuse("it has no files")
+		return "", refuse("it has no files")
 	}
 	if t.links > 0 && o.Warn != nil {
 		more := ""
@@ -66,7 +69,7 @@ func (o *Origin) fetchArchive(ctx context.Context, l Location, dir string) error
 		}
 		o.Warn(fmt.Sprintf("%s is a link in the archive%s: clients unpack it as an empty file, and so it is stored", hint.OneLine(t.link), more))
 	}
-	return nil
+	return etag, nil
 }
 
 // refuse returns an error that wraps [ErrArchive].
@@ -74,15 +77,15 @@ func refuse(format string, args ...any) error {
 	return hint.Wrap(fmt.Errorf("%w: %s", ErrArchive, fmt.Sprintf(format, args...)), "nothing was stored; ask the publisher of the module")
 }
 
-// download writes an archive to a file, and returns its size.
-func (o *Origin) download(ctx context.Context, l Location, to io.Writer) (int64, error) {
-	body, size, err := o.Registry.Archive(ctx, l.url)
+// download writes an archive to a file, and returns its size and its ETag.
+func (o *Origin) download(ctx context.Context, l Location, known string, to io.Writer) (int64, string, error) {
+	body, err := o.Registry.Archive(ctx, l.url, known)
 	if err != nil {
-		return 0, err
+		return 0, "", err
 	}
 	defer body.Close()
-	if size > maxArchive {
-		return 0, refuse("it has %d bytes, more than %d", size, int64(maxArchive))
+	if body.Size > maxArchive {
+		return 0, "", refuse("it has %d bytes, more than %d", body.Size, int64(maxArchive))
 	}
 	sum, newHash := sha256.New(), map[string]func() hash.Hash{"md5": md5.New, "sha1": sha1.New, "sha512": sha512.New}[l.sum.kind]
 	if newHash != nil {
@@ -91,13 +94,13 @@ func (o *Origin) download(ctx context.Context, l Location, to io.Writer) (int64,
 	n, err := io.Copy(io.MultiWriter(to, sum, o.OnBytes), io.LimitReader(files.ContextReader{Context: ctx, Reader: body}, maxArchive+1))
 	switch {
 	case err != nil:
-		return 0, err
+		return 0, "", err
 	case n > maxArchive:
-		return 0, refuse("it has more than %d bytes", int64(maxArchive))
+		return 0, "", refuse("it has more than %d bytes", int64(maxArchive))
 	case l.sum != checksum{} && string(sum.Sum(nil)) != l.sum.sum:
-		return 0, refuse("its %s is %x, and the registry announces %x", l.sum.kind, sum.Sum(nil), l.sum.sum)
+		return 0, "", refuse("its %s is %x, and the registry announces %x", l.sum.kind, sum.Sum(nil), l.sum.sum)
 	}
-	return n, nil
+	return n, body.ETag, nil
 }
 
 // unpackTarGz unpacks a tar.gz. Like go-getter, it unpacks every link as an empty file that everybody may execute.
@@ -139,10 +142,12 @@ func unpackTarGz(ctx context.Context, archive io.ReaderAt, size int64, t *tree) 
 
 // unpackZip unpacks a zip. Like go-getter, it unpacks a link as a file with the link's target.
 func unpackZip(ctx context.Context, archive io.ReaderAt, size int64, t *tree) error {
-	z, err := provider.ReadZipDirectory(ctx, archive, size)
+	reader := &directory{archive, maxDirectory}
+	z, err := provider.ReadZipDirectory(ctx, reader, size)
 	if err != nil {
 		return unpackError(ctx, err)
 	}
+	reader.left = math.MaxInt64 // the files have limits of their own
 	left := t.limit
 	for _, f := range z.File {
 		mode := f.Mode()
@@ -165,6 +170,19 @@ func unpackZip(ctx context.Context, archive io.ReaderAt, size int64, t *tree) er
 		}
 	}
 	return nil
+}
+
+// directory is a zip whose directory is read.
+type directory struct {
+	io.ReaderAt
+	left int64 // how many more bytes may be read
+}
+
+func (d *directory) ReadAt(p []byte, at int64) (int, error) {
+	if d.left -= int64(len(p)); d.left < 0 {
+		return 0, refuse("its directory has more than %d MiB", maxDirectory>>20)
+	}
+	return d.ReaderAt.ReadAt(p, at)
 }
 
 // source is the archive itself. It records the errors of reading it, which are no faults of the archive.

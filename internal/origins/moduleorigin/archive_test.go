@@ -273,7 +273,7 @@ func TestManyFiles(t *testing.T) {
 		name    string
 		says    string
 	}{
-		"many files": {100_001, "%d", "more than 100000 files"},
+		"many files": {25_001, strings.Repeat("a", 100) + "%d", "files and folders"},
 		"long names": {20_000, strings.Repeat("a", 200) + "/" + strings.Repeat("b", 200) + "/" + strings.Repeat("c", 200) + "%d", "the names of its files"},
 		"deep files": {20_000, strings.Repeat("a/", 500) + "%d", "in too many folders"},
 	} {
@@ -287,5 +287,12 @@ func TestManyFiles(t *testing.T) {
 				t.Errorf("%v, want %q", err, tc.says)
 			}
 		})
+	}
+	var all []entry
+	for i := range 50_000 {
+		all = append(all, entry{name: fmt.Sprintf("%0100d", i), mode: 0o644})
+	}
+	if _, err := fetch(t, "/v.zip", zipped(t, all...), ""); err == nil || !strings.Contains(err.Error(), "its directory has more than") || !errors.Is(err, moduleorigin.ErrArchive) {
+		t.Errorf("a large directory: %v", err)
 	}
 }

@@ -23,7 +23,6 @@ import (
 	"os"
 	"regexp"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/ocibridge/ocibridge/internal/base/files"
@@ -39,20 +38,12 @@ type Origin struct {
 	Registry *origin.Registry // sends all requests
 	// AllowLFSPointers writes pointers of Git LFS, as clients without git-lfs do. Otherwise, a pointer is an error.
 	AllowLFSPointers bool
-	// References, if it is not nil, lets Resolve use the list of references again that it read last.
+	// References, if it is not nil, lets Resolve use lists of references again that it has read.
 	References *References
 	// Warn, if it is not nil, is called with what users should know about the files that Fetch has written.
 	Warn func(string)
 	// OnBytes, if it is not nil, is called during Fetch with the number of bytes that have arrived since its last call.
 	OnBytes files.CountWriter
-}
-
-// References holds the references of one repository, as they were when they were read. It is safe for concurrent use. Most
-// versions of a module are tags of one repository, so a command reads them once. It must not outlive the command.
-type References struct {
-	mu   sync.Mutex
-	url  string
-	refs *gitfiles.Refs
 }
 
 var (
@@ -96,8 +87,6 @@ func (o *Origin) Resolve(ctx context.Context, l Location) (gitfiles.Commit, erro
 	if !l.Git || shortCommit.MatchString(l.Ref) {
 		return gitfiles.Commit{}, nil
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, resolveTimeout, errSlow)
-	defer cancel()
 	refs, err := o.references(ctx, l)
 	if err != nil {
 		return gitfiles.Commit{}, fmt.Errorf("%s: %w", l, err)
@@ -116,20 +105,12 @@ func (o *Origin) Resolve(ctx context.Context, l Location) (gitfiles.Commit, erro
 
 // references returns the references of a repository.
 func (o *Origin) references(ctx context.Context, l Location) (*gitfiles.Refs, error) {
-	r, repository := o.References, l.url.String()
-	if r == nil {
+	repository := l.url.String()
+	return o.References.of(ctx, repository, func(ctx context.Context) (*gitfiles.Refs, error) {
+		ctx, cancel := context.WithTimeoutCause(ctx, resolveTimeout, errSlow)
+		defer cancel()
 		return gitfiles.List(ctx, o.git(l), repository)
-	}
-	r.mu.Lock() // a second caller waits for the list
-	defer r.mu.Unlock()
-	if r.refs != nil && r.url == repository {
-		return r.refs, nil
-	}
-	refs, err := gitfiles.List(ctx, o.git(l), repository)
-	if err == nil {
-		r.url, r.refs = repository, refs
-	}
-	return refs, err
+	})
 }
 
 // Pins reports whether a location names a commit by its ID or by the first seven digits or more, so that it cannot lead to
@@ -173,13 +154,13 @@ func twin(ref string) string {
 // Fetch writes the files at a location into an empty folder. Links of a Git repository stay links. Of the files' modes, only
 // the owner's bits are meaningful. The commit is zero for an archive.
 func (o *Origin) Fetch(ctx context.Context, l Location, dir string) (commit gitfiles.Commit, err error) {
+	if !l.Git {
+		_, err := o.FetchArchive(ctx, l, dir, "")
+		return gitfiles.Commit{}, err
+	}
 	ctx, cancel := context.WithTimeoutCause(ctx, fetchTimeout, errSlow)
 	defer cancel()
-	if l.Git {
-		commit, err = gitfiles.Fetch(ctx, o.git(l), gitfiles.Request{URL: l.url.String(), Ref: l.Ref, Depth: l.Depth}, dir)
-	} else {
-		err = o.fetchArchive(ctx, l, dir)
-	}
+	commit, err = gitfiles.Fetch(ctx, o.git(l), gitfiles.Request{URL: l.url.String(), Ref: l.Ref, Depth: l.Depth}, dir)
 	if err == nil {
 		err = checkFolder(dir, l.Folder)
 	}
@@ -195,7 +176,7 @@ func (o *Origin) Probe(ctx context.Context, l Location) (gitfiles.Commit, error)
 	if l.Git {
 		return o.Resolve(ctx, l)
 	}
-	body, _, err := o.Registry.Archive(ctx, l.url)
+	body, err := o.Registry.Archive(ctx, l.url, "")
 	if err == nil {
 		_, err = io.ReadFull(body, make([]byte, 1))
 		body.Close()
@@ -204,6 +185,21 @@ func (o *Origin) Probe(ctx context.Context, l Location) (gitfiles.Commit, error)
 		return gitfiles.Commit{}, fmt.Errorf("%s: %w", l, err)
 	}
 	return gitfiles.Commit{}, nil
+}
+
+// FetchArchive is like [Origin.Fetch], for a location that is not in a Git repository. It returns the ETag of the archive, or ""
+// if the server sends none. known is such an ETag, or "". If the server says that the archive still has it, nothing is written,
+// and the error wraps [origin.ErrNotModified].
+func (o *Origin) FetchArchive(ctx context.Context, l Location, dir, known string) (etag string, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, fetchTimeout, errSlow)
+	defer cancel()
+	if etag, err = o.fetchArchive(ctx, l, dir, known); err == nil {
+		err = checkFolder(dir, l.Folder)
+	}
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", l, err)
+	}
+	return etag, nil
 }
 
 // git returns the options of requests to Git servers. They have the logins of the .netrc file, as those of clients, which use

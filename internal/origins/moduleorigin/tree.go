@@ -9,15 +9,21 @@ import (
 )
 
 const (
-	maxEntries   = 100_000 // files and folders of an archive
+	// maxEntries is the maximum number of files and folders of an archive, because each needs memory. An archive of n bytes may
+	// have fewer: baseEntries, and one more for each entryBytes, because each costs time. Real ones have some hundreds of bytes.
+	maxEntries              = 25_000
+	baseEntries, entryBytes = 8_000, 100
+	// The parts of all paths together are bounded in the same way, because opening a file costs time for each of them.
+	baseParts, partBytes = 40_000, 20
+
 	maxName      = 1024    // bytes of a path
 	maxNameBytes = 8 << 20 // bytes of all paths together
-	maxParts     = 500_000 // parts of all paths together, because opening a file costs time for each of them
 )
 
 // tree is the folder into which an archive is unpacked.
 type tree struct {
 	root  *os.Root
+	size  int64  // of the archive in bytes
 	limit int64  // the maximum size of the unpacked archive in bytes
 	files int    // the number of files so far
 	links int    // of a tar.gz
@@ -27,8 +33,9 @@ type tree struct {
 	spellings                 map[string]string // of files and folders, by their names in lower case
 }
 
-func newTree(root *os.Root, limit int64) *tree {
-	return &tree{root: root, limit: limit, spellings: map[string]string{}}
+// newTree returns the tree of an archive of size bytes.
+func newTree(root *os.Root, size int64) *tree {
+	return &tree{root: root, size: size, limit: min(expandBase+expandRate*size, maxUnpacked), spellings: map[string]string{}}
 }
 
 // folder creates a folder and its parents.
@@ -77,14 +84,15 @@ func (t *tree) file(name string, executable bool, content io.Reader) error {
 func (t *tree) admit(raw string) (string, error) {
 	t.nameBytes += len(raw)
 	t.parts += 1 + strings.Count(raw, "/")
-	if t.entries++; t.entries > maxEntries {
-		return "", refuse("it has more than %d files and folders", maxEntries)
+	if most := min(baseEntries+t.size/entryBytes, maxEntries); t.entries == int(most) {
+		return "", refuse("it has more than %d files and folders in %d bytes", most, t.size)
 	}
+	t.entries++
 	switch {
 	case len(raw) > maxName:
 		return "", refuse("%.80q... is a path of more than %d bytes", raw, maxName)
-	case t.parts > maxParts:
-		return "", refuse("its files are in too many folders: their paths have more than %d parts together", maxParts)
+	case int64(t.parts) > baseParts+t.size/partBytes:
+		return "", refuse("its files are in too many folders: their paths have more than %d parts together in %d bytes", baseParts+t.size/partBytes, t.size)
 	case t.nameBytes > maxNameBytes:
 		return "", refuse("the names of its files have more than %d bytes together", maxNameBytes)
 	case !utf8.ValidString(raw) || strings.ContainsFunc(raw, func(r rune) bool { return r < ' ' || r == 0x7f || r == '\\' }):

@@ -38,8 +38,11 @@ func main() {
 	if len(os.Args) > 1 && os.Args[1] == originCommand {
 		exit(serveOrigin(os.Args[2:]))
 	}
+	if len(os.Args) > 1 && os.Args[1] == gitCommand {
+		exit(serveGit(os.Args[2:]))
+	}
 	packageMB := flag.Int("package", 10, "`megabytes` of each of the 12 packages that are pushed")
-	only := flag.String("only", "init,store,modules,documents,archives,versions,memory,unread,capacity,push,pull", "what to measure")
+	only := flag.String("only", "init,store,modules,sync,documents,archives,versions,memory,unread,capacity,push,pull", "what to measure")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -113,6 +116,7 @@ func run(ctx context.Context, packageMB int, parts []string) error {
 			"init":      b.inits,
 			"store":     b.store,
 			"modules":   b.modules,
+			"sync":      b.sync,
 		}[part]
 		if !ok {
 			return fmt.Errorf("there is no %q to measure", part)

@@ -76,8 +76,9 @@ type world struct {
 	release  *release.Release // the release of widget
 	large    *release.Release
 	module   packedModule
-	registry *embedded.Registry // outside of all bubbles, because it has no time limits
-	temp     string             // TMPDIR
+	public   map[string]recorded // see [publicModules]
+	registry *embedded.Registry  // outside of all bubbles, because it has no time limits
+	temp     string              // TMPDIR
 }
 
 var (
@@ -152,6 +153,9 @@ func (w *world) make(data string) error {
 	if w.module, err = packModule(); err != nil {
 		return err
 	}
+	if w.public, err = recordModules(filepath.Join(filepath.Dir(data), "git")); err != nil {
+		return err
+	}
 	w.registry, err = embedded.Open(data, slog.New(slog.DiscardHandler))
 	return err
 }
@@ -206,7 +210,7 @@ func inRigAt(t *testing.T, now time.Time, f func(*rig)) {
 
 func newRig(t *testing.T, name string) *rig {
 	r := &rig{t: t, net: memnet.New(), log: &collected.Text{}, repo: ociaddr.Repository{Registry: registryHost, Name: name}}
-	r.origin = r.listen(originHost+":443", shared.tls, testorigin.New(testorigin.Options{}, shared.release, shared.large))
+	r.origin = r.listen(originHost+":443", shared.tls, publicModules{shared.public, testorigin.New(testorigin.Options{}, shared.release, shared.large)})
 	r.registry = r.listen(registryHost+":443", shared.tls, quirks.New(shared.registry.Handler(), quirks.Settings{Access: access}))
 	// The transport has the settings of the program's transport, except for the addresses.
 	r.transport = &http.Transport{

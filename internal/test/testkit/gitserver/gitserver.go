@@ -30,14 +30,23 @@ type Tree map[string]string
 // New returns a server without repositories.
 func New(tb testkit.TB, dir string) *Server {
 	tb.Helper()
+	s, err := Open(dir)
+	if err != nil {
+		tb.Fatalf("%v", err)
+	}
+	return s
+}
+
+// Open returns a server of the repositories in a folder.
+func Open(dir string) (*Server, error) {
 	out, err := exec.Command("git", "--exec-path").Output()
 	if err != nil {
-		tb.Fatalf("git --exec-path: %v", err)
+		return nil, fmt.Errorf("git --exec-path: %w", err)
 	}
 	return &Server{dir, &cgi.Handler{
 		Path: filepath.Join(strings.TrimSpace(string(out)), "git-http-backend"),
 		Env:  Environment(dir, "GIT_PROJECT_ROOT="+dir, "GIT_HTTP_EXPORT_ALL=1"), Stderr: io.Discard,
-	}}
+	}}, nil
 }
 
 // Environment returns an environment in which Git reads no configuration of the system and of the user.
@@ -50,41 +59,73 @@ func Environment(home string, more ...string) []string {
 // ServeHTTP implements [http.Handler].
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
 
-// Git runs Git in a repository, and returns its output.
-func (s *Server) Git(tb testkit.TB, repository string, args ...string) string {
-	tb.Helper()
-	return s.run(tb, repository, "", args...)
-}
-
-func (s *Server) run(tb testkit.TB, repository, stdin string, args ...string) string {
-	tb.Helper()
+// Run runs Git in a folder, and returns its output without the white space at its ends. environment overrides variables of
+// [Environment].
+func (s *Server) Run(dir string, stdin io.Reader, environment []string, args ...string) (string, error) {
 	cmd := exec.Command("git", args...)
-	cmd.Dir, cmd.Stdin, cmd.Env = filepath.Join(s.root, repository), strings.NewReader(stdin), Environment(s.root)
+	cmd.Dir, cmd.Stdin, cmd.Env = dir, stdin, Environment(s.root, environment...)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		tb.Fatalf("git %s: %v: %s", strings.Join(args, " "), err, stderr.String())
+		err = fmt.Errorf("git %s: %w: %s", strings.Join(args, " "), err, stderr.String())
 	}
-	return strings.TrimSpace(string(out))
+	return strings.TrimSpace(string(out)), err
+}
+
+// Git runs Git in a repository, and returns its output.
+func (s *Server) Git(tb testkit.TB, repository string, args ...string) string {
+	tb.Helper()
+	out, err := s.Run(s.Dir(repository), nil, nil, args...)
+	if err != nil {
+		tb.Fatalf("%v", err)
+	}
+	return out
+}
+
+// Dir returns the folder of a repository.
+func (s *Server) Dir(repository string) string { return filepath.Join(s.root, repository) }
+
+// Init creates an empty repository with the default branch main.
+func (s *Server) Init(repository string) error {
+	_, err := s.Run(s.root, nil, nil, "init", "--quiet", "--bare", "--initial-branch=main", s.Dir(repository))
+	return err
+}
+
+// Import adds commits in the format of git fast-import to a repository.
+func (s *Server) Import(repository string, stream io.Reader) error {
+	_, err := s.Run(s.Dir(repository), stream, nil, "fast-import", "--quiet")
+	return err
 }
 
 // Commit creates a commit with the given files on the branch main of a repository, and returns its ID. It creates the
 // repository if necessary.
 func (s *Server) Commit(tb testkit.TB, repository string, files Tree) string {
 	tb.Helper()
-	dir := filepath.Join(s.root, repository)
-	if _, err := os.Stat(dir); err != nil {
-		s.run(tb, "", "", "init", "--quiet", "--bare", "--initial-branch=main", dir)
+	from := ""
+	if _, err := os.Stat(s.Dir(repository)); err != nil {
+		if err := s.Init(repository); err != nil {
+			tb.Fatalf("%v", err)
+		}
+	} else if s.Git(tb, repository, "for-each-ref", "refs/heads/main") != "" {
+		from = "from refs/heads/main^0\n"
 	}
+	if err := s.Import(repository, strings.NewReader(Stream(1000000000, from, files))); err != nil {
+		tb.Fatalf("%v", err)
+	}
+	return s.Git(tb, repository, "rev-parse", "main")
+}
+
+// Stream returns a commit on the branch main in the format of git fast-import. when is in seconds since 1970. from is the line
+// with the parent, or "" if the stream has created it, or if there is none.
+func Stream(when int, from string, files Tree) string {
 	var in strings.Builder
-	in.WriteString("commit refs/heads/main\ncommitter a <a@example.com> 1000000000 +0000\ndata 1\nx\n")
-	if s.run(tb, repository, "", "for-each-ref", "refs/heads/main") != "" {
-		in.WriteString("from refs/heads/main^0\n")
-	}
-	in.WriteString("deleteall\n")
+	fmt.Fprintf(&in, "commit refs/heads/main\ncommitter a <a@example.com> %d +0000\ndata 1\nx\n%sdeleteall\n", when, from)
 	for _, path := range slices.Sorted(maps.Keys(files)) {
 		content, mode := files[path], "100644"
+		if strings.ContainsAny(path, "\t \\\"") {
+			path = `"` + strings.NewReplacer("\\", `\\`, "\t", `\t`, `"`, `\"`).Replace(path) + `"`
+		}
 		if id, submodule := strings.CutPrefix(content, "commit "); submodule {
 			fmt.Fprintf(&in, "M 160000 %s %s\n", id, path)
 			continue
@@ -96,6 +137,5 @@ func (s *Server) Commit(tb testkit.TB, repository string, files Tree) string {
 		}
 		fmt.Fprintf(&in, "M %s inline %s\ndata %d\n%s\n", mode, path, len(content), content)
 	}
-	s.run(tb, repository, in.String(), "fast-import", "--quiet")
-	return s.Git(tb, repository, "rev-parse", "main")
+	return in.String()
 }
