@@ -93,7 +93,7 @@ func EncodeZip(v Version) (Blob, error) {
 		return Blob{}, err
 	}
 	layer := zip.Layer()
-	layer.Annotations = map[string]string{ocispec.AnnotationTitle: zipName(v.Owner, v.Version)}
+	layer.Annotations = map[string]string{ocispec.AnnotationTitle: ZipName(v.Owner, v.Version)}
 	annotations := map[string]string{l.annotation: v.Owner.Path(), annotationVersion: v.Version.String()}
 	if !zip.H1.IsZero() {
 		annotations[annotationH1] = zip.H1.String()
@@ -105,7 +105,8 @@ func EncodeZip(v Version) (Blob, error) {
 	return encodeImage(l.artifactType, []ocispec.Descriptor{layer}, annotations)
 }
 
-func zipName(a subject.Address, v provider.Version) string {
+// ZipName returns the file name of a version's zip.
+func ZipName(a subject.Address, v provider.Version) string {
 	return a.Parts()[2] + "-" + v.String() + ".zip"
 }
 
@@ -176,7 +177,7 @@ func readZipTag(ctx context.Context, store ReferenceFetcher, a subject.Address, 
 	if err != nil {
 		return nil, err
 	}
-	found.Tag, found.Zip().Filename = tag, zipName(a, v)
+	found.Tag, found.Zip().Filename = tag, ZipName(a, v)
 	return found, nil
 }
 

@@ -41,7 +41,7 @@ func NewBacked(o Backed) http.Handler {
 func NewWithin(o Backed, l Limits) http.Handler {
 	d := defaultLimits()
 	within := limits{
-		metadata: cmp.Or(l.Metadata, d.metadata),
+		metadata: cmp.Or(l.Metadata, d.metadata), module: d.module,
 		Limits: archives.Limits{
 			Start: cmp.Or(l.Start, d.Start), RegistryStall: cmp.Or(l.RegistryStall, d.RegistryStall),
 			ClientStall: cmp.Or(l.ClientStall, d.ClientStall), Resumes: cmp.Or(l.Resumes, d.Resumes),

@@ -72,8 +72,8 @@ type Options struct {
 	Address *url.URL
 	// Login says where clients get a token for the gateway. If nil, service discovery does not announce it.
 	Login *Login
-	// Used is called after a package of a version was sent to a client. It must return at once. It may be nil.
-	Used func(provider.Address, provider.Version)
+	// Used is called after a package of a provider's version, or the zip of a module's version, was sent to a client. It must return at once. It may be nil.
+	Used func(subject.Address, provider.Version)
 	// Cache caches packages. If nil, every package is streamed from the registry.
 	Cache *archives.Cache
 	// Registry serves /v2/. The gateway hides the tags of versions that Catalog denies. Registry may be nil.
@@ -101,12 +101,14 @@ const MirrorPath = "/providers/"
 // limits are the times for which the gateway waits for the registry and for clients.
 type limits struct {
 	metadata        time.Duration // how long a request for a document waits; clients wait only 10 seconds
+	module          time.Duration // how long a request for the zip of a module waits until the version is stored; the server ends a response after 5 min
 	archives.Limits               // Start limits each step before an archive is sent; clients wait much longer for archives
 }
 
 func defaultLimits() limits {
 	return limits{
 		metadata: 8 * time.Second,
+		module:   4 * time.Minute,
 		Limits:   archives.Limits{Start: 30 * time.Second, RegistryStall: 60 * time.Second, ClientStall: 60 * time.Second, Resumes: 8},
 	}
 }

@@ -76,7 +76,7 @@ var errAllDenied = fmt.Errorf("%w: all versions are denied", errAbsent)
 func (g *gateway) serveModuleVersions(w http.ResponseWriter, r *http.Request, a module.Address) error {
 	ctx, cancel := context.WithTimeout(r.Context(), g.limits.metadata)
 	defer cancel()
-	item, err := g.Catalog.Registry().Versions(ctx, a)
+	item, err := g.View(r).Versions(ctx, a)
 	if err == nil && len(g.listedVersions(item)) == 0 {
 		err = errAllDenied
 	}
@@ -107,7 +107,8 @@ func (g *gateway) listedVersions(item *catalog.Item) []provider.Version {
 // serveModuleDownload says where the zip of a module's version is: to OpenTofu in the document, and to Terraform in the
 // header X-Terraform-Get. The URL ends in ?archive=zip, because clients otherwise treat the response as a page with a
 // link. If clients download the module from its repository, the URL is an oci:// address with the manifest's digest. If
-// the module is in a folder of the zip, the URL has the folder after //, as its origin's location has.
+// the module is in a folder of the zip, the URL has the folder after //, as its origin's location has. The URL of an
+// announced version is on the gateway, whose request for the zip stores the version.
 func (g *gateway) serveModuleDownload(w http.ResponseWriter, r *http.Request, a module.Address) error {
 	absolute, err := g.references(w, r)
 	if err != nil {
@@ -115,17 +116,18 @@ func (g *gateway) serveModuleDownload(w http.ResponseWriter, r *http.Request, a 
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), g.limits.metadata)
 	defer cancel()
-	found, _, err := g.moduleZip(ctx, r, a)
+	item, err := g.moduleVersion(ctx, r, a)
 	if err != nil {
 		return err
 	}
+	found := item.Found
 	zip, folder := found.Zip(), ""
 	if found.Provenance.Folder != "" {
 		folder = "//" + found.Provenance.Folder
 	}
 	// The document is at VERSION/download. Clients treat a reference without ./ as another kind of address.
 	location := absolute(g.Access.Link(r, a, "./"+zip.Filename, zip.Digest)) + folder + "?archive=zip"
-	if g.ModuleRepository != nil {
+	if g.ModuleRepository != nil && !item.Announced() {
 		if repo, ok := g.ModuleRepository(a); ok {
 			location = "oci://" + repo.String() + folder + "?digest=" + string(zip.Manifest.Digest)
 		}
@@ -134,36 +136,48 @@ func (g *gateway) serveModuleDownload(w http.ResponseWriter, r *http.Request, a 
 	return writeJSON(w, r, map[string]string{"location": location})
 }
 
-// serveModuleArchive serves the zip of a module's version.
+// serveModuleArchive serves the zip of a module's version. A GET request for an announced version waits until the version
+// is stored.
 func (g *gateway) serveModuleArchive(w http.ResponseWriter, r *http.Request, a module.Address) error {
 	ctx, cancel := context.WithTimeout(r.Context(), g.limits.Start)
 	defer cancel()
-	found, blob, err := g.moduleZip(ctx, r, a)
+	item, err := g.moduleVersion(ctx, r, a)
 	if err != nil {
 		return err
 	}
-	zip := *found.Zip()
 	switch {
-	case mux.Vars(r)["filename"] != zip.Filename:
+	case mux.Vars(r)["filename"] != item.Found.Zip().Filename:
 		return errAbsent
-	case !access.Covers(r.Context(), zip.Digest):
+	// A capability that the client got while the version was announced covers no digest. It stays valid for the version.
+	case !access.Covers(r.Context(), item.Found.Zip().Digest) && !access.Covers(r.Context(), ""):
 		g.Access.ForbidCapability(w)
 		return nil
+	case item.Announced() && r.Method == http.MethodHead:
+		w.Header().Set("Content-Type", "application/zip") // the size is not known before the version is stored
+		return nil
+	case item.Announced():
+		within, cancel := context.WithTimeout(r.Context(), g.limits.module)
+		defer cancel()
+		if item, err = g.Catalog.StoreModule(within, a, item.Version); err != nil {
+			return err
+		}
 	}
-	return g.archives.Serve(w, r, archives.Archive{Package: zip, Blob: blob})
+	zip := *item.Found.Zip()
+	blob := g.Catalog.StoredPackage(context.WithoutCancel(ctx), a, zip)
+	err = g.archives.Serve(w, r, archives.Archive{Package: zip, Blob: blob})
+	if g.Used != nil && r.Method == http.MethodGet && err == nil {
+		g.Used(a, item.Version)
+	}
+	return err
 }
 
-// moduleZip returns the version in a request's path, and its zip.
-func (g *gateway) moduleZip(ctx context.Context, r *http.Request, a module.Address) (*artifact.Version, catalog.Blob, error) {
+// moduleVersion returns the version in a request's path.
+func (g *gateway) moduleVersion(ctx context.Context, r *http.Request, a module.Address) (*catalog.Item, error) {
 	v, err := versionOf(r)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	item, err := g.Catalog.ModuleVersion(ctx, a, v)
-	if err != nil {
-		return nil, nil, err
-	}
-	return item.Found, g.Catalog.StoredPackage(context.WithoutCancel(ctx), a, *item.Found.Zip()), nil
+	return g.View(r).ModuleVersion(ctx, a, v)
 }
 
 // orOrigin adds a redirect to h: if the registry lacks the module or the version, the client is redirected to the

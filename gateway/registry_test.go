@@ -22,6 +22,7 @@ import (
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/origin"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/pgp"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/release"
@@ -59,13 +60,13 @@ func registryClient(base string, transport http.RoundTripper) *realorigin.Regist
 // warned is an origin that returns a warning, and offers no versions.
 type warned struct{ catalog.Origin }
 
-func (warned) Selects(provider.Address) bool { return true }
+func (warned) Selects(subject.Address) bool { return true }
 
-func (warned) Offers(context.Context, provider.Address) ([]catalog.Offer, []string, error) {
+func (warned) Offers(context.Context, subject.Address) ([]catalog.Offer, []string, error) {
 	return nil, []string{"it has moved to <acme/void>"}, nil
 }
 
-func (warned) Complete(_ context.Context, _ provider.Address, _ provider.Version, stored *artifact.Version) (*artifact.Version, error) {
+func (warned) Complete(_ context.Context, _ subject.Address, _ provider.Version, stored *artifact.Version) (*artifact.Version, error) {
 	return stored, nil
 }
 
@@ -112,7 +113,7 @@ func TestRequestsThatMayNotFetch(t *testing.T) {
 // offering is an origin that offers version 9.0.0.
 type offering struct{ warned }
 
-func (offering) Offers(context.Context, provider.Address) ([]catalog.Offer, []string, error) {
+func (offering) Offers(context.Context, subject.Address) ([]catalog.Offer, []string, error) {
 	return []catalog.Offer{{Version: provider.MustParseVersion("9.0.0")}}, nil, nil
 }
 

@@ -38,7 +38,7 @@ func announce(w io.Writer, a serve.Address, s serve.Settings, asJSON bool) error
 	if a.Listens != "" {
 		listens = "Listening on " + a.Listens + "\n"
 	}
-	modules := &clientsetup.Setup{URL: a.URL.String(), Modules: s.Config.ModuleTexts(), Tokens: a.Tokens}
+	modules := &clientsetup.Setup{URL: a.URL.String(), Modules: s.Config.ModuleTexts(), Pulled: s.Config.PulledModuleHosts(), Tokens: a.Tokens}
 	if a.Embedded {
 		// If the folder cannot be read, only a line of the text is missing.
 		modules.Stored, _ = serve.StoredModuleHosts(s.Repositories.DataFolder)

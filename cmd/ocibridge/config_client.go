@@ -125,7 +125,7 @@ func (f *configClientFlags) run(cmd *cobra.Command, stdout, stderr io.Writer) er
 	}
 	s := surroundings(cmd, cli)
 	setup := &clientsetup.Setup{
-		URL: cmp.Or(f.url, c.Gateway.PublicURL), Mirrors: c.EffectiveMirrors(s), Modules: c.ModuleTexts(), Tokens: c.Gateway.AsksForTokens(),
+		URL: cmp.Or(f.url, c.Gateway.PublicURL), Mirrors: c.EffectiveMirrors(s), Modules: c.ModuleTexts(), Pulled: c.PulledModuleHosts(), Tokens: c.Gateway.AsksForTokens(),
 		CLIConfig: f.cliConfig, CAFile: f.caFile,
 	}
 	data := s.Flags["data"].Value

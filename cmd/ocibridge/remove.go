@@ -219,14 +219,10 @@ func (s settings) storedAgain(removals []*reconcile.Removal) (out []string) {
 				out = append(out, storedBySync(m.Source, r))
 			}
 		}
-		a, ok := r.Subject.(provider.Address)
-		if !ok {
-			continue // no gateway stores removed modules again
-		}
-		_, denied := s.file.Gateway.Denies(a, r.Version)
+		_, denied := s.file.Gateway.Denies(r.Subject, r.Version)
 		for _, p := range s.file.Providers {
 			switch {
-			case p.Address != a || !p.Versions.IsZero() && !p.Versions.Has(r.Version):
+			case p.Address != r.Subject || !p.Versions.IsZero() && !p.Versions.Has(r.Version):
 			case len(r.Left) == 0:
 				out = append(out, storedBySync(p.Source, r))
 			default: // a constraint in versions would exclude the other platforms, too
@@ -236,8 +232,8 @@ func (s settings) storedAgain(removals []*reconcile.Removal) (out []string) {
 			}
 		}
 		pull := s.file.PullThrough
-		if pull != nil && pull.Enabled && pull.Selector.Selects(a) && (pull.Versions.IsZero() || pull.Versions.Has(r.Version)) && !denied {
-			out = append(out, fmt.Sprintf("pull_through covers %s: the gateway stores %s again at its next request, unless deny names it", a, r.Version))
+		if pull != nil && pull.Enabled && pull.Selects(r.Subject) && (pull.Versions.IsZero() || pull.Versions.Has(r.Version)) && !denied {
+			out = append(out, fmt.Sprintf("pull_through covers %s: the gateway stores %s again at its next request, unless deny names it", r.Subject, r.Version))
 		}
 	}
 	return out

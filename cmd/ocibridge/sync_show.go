@@ -91,7 +91,7 @@ func unasked(plan *reconcile.Plan) (lines []string) {
 		lines = append(lines, count(n, "version")+" that no block selects: --prune removes such versions")
 	}
 	if n := plan.Kept; n > 0 {
-		lines = append(lines, count(n, "version")+" that no block selects: --prune keeps versions of providers that pull_through covers. To prune them, name the providers in exclude of the pull_through block")
+		lines = append(lines, count(n, "version")+" that no block selects: --prune keeps versions that pull_through covers. To prune them, name their providers and modules in exclude of the pull_through block")
 	}
 	return lines
 }

@@ -413,7 +413,7 @@ func (c *Catalog) CacheDocument(i *Item, kind Document, value any, size int) {
 // how many were in memory.
 func (c *Catalog) Refresh(of subject.Address) int {
 	if c.opts.Origin != nil {
-		c.opts.Origin.Forget(question{subject: of}.provider())
+		c.opts.Origin.Forget(of)
 	}
 	return c.cache.Drop(func(q question) bool { return q.subject == of }, func() {
 		if c.disk != nil {

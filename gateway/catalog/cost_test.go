@@ -24,6 +24,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/test/testkit"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/cost"
+	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
 )
@@ -177,13 +178,13 @@ func TestRefusalsAreCounted(t *testing.T) {
 // refusing is an origin that refuses each version with another error.
 type refusing func() error
 
-func (refusing) Selects(provider.Address) bool { return true }
+func (refusing) Selects(subject.Address) bool { return true }
 
-func (refusing) Offers(context.Context, provider.Address) ([]catalog.Offer, []string, error) {
+func (refusing) Offers(context.Context, subject.Address) ([]catalog.Offer, []string, error) {
 	return nil, nil, nil
 }
 
-func (r refusing) Complete(context.Context, provider.Address, provider.Version, *artifact.Version) (*artifact.Version, error) {
+func (r refusing) Complete(context.Context, subject.Address, provider.Version, *artifact.Version) (*artifact.Version, error) {
 	return nil, r()
 }
 
@@ -193,7 +194,9 @@ func (refusing) Package(provider.Address, provider.Version, artifact.Package, ca
 	return nil
 }
 
-func (refusing) Forget(provider.Address) {}
+func (refusing) Forget(subject.Address) {}
+
+func (refusing) Store(context.Context, module.Address, provider.Version) error { return nil }
 
 // made is a store that creates each response anew, so that a response takes no memory before it is requested.
 type made struct {
@@ -206,7 +209,7 @@ type made struct {
 
 func (m *made) Tags(_ context.Context, _ string, fn func([]string) error) error { return fn(m.tags()) }
 
-func (m *made) Offers(context.Context, provider.Address) ([]catalog.Offer, []string, error) {
+func (m *made) Offers(context.Context, subject.Address) ([]catalog.Offer, []string, error) {
 	var warnings []string
 	if m.warnings != nil {
 		warnings = m.warnings()

@@ -13,6 +13,8 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
+	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
@@ -27,9 +29,9 @@ type offering struct {
 
 var _ catalog.Origin = (*offering)(nil)
 
-func (o *offering) Selects(provider.Address) bool { return true }
+func (o *offering) Selects(subject.Address) bool { return true }
 
-func (o *offering) Offers(ctx context.Context, _ provider.Address) ([]catalog.Offer, []string, error) {
+func (o *offering) Offers(ctx context.Context, _ subject.Address) ([]catalog.Offer, []string, error) {
 	if o.hangs {
 		<-ctx.Done()
 		return nil, nil, fmt.Errorf("%w: %w", catalog.ErrSource, ctx.Err())
@@ -43,10 +45,12 @@ func (o *offering) Package(provider.Address, provider.Version, artifact.Package,
 	return nil
 }
 
-func (o *offering) Forget(provider.Address) {}
+func (o *offering) Forget(subject.Address) {}
+
+func (o *offering) Store(context.Context, module.Address, provider.Version) error { return o.err }
 
 // Complete implements [catalog.Origin]. It adds a package for darwin_arm64 to the packages that the registry has.
-func (o *offering) Complete(ctx context.Context, _ provider.Address, v provider.Version, stored *artifact.Version) (*artifact.Version, error) {
+func (o *offering) Complete(ctx context.Context, _ subject.Address, v provider.Version, stored *artifact.Version) (*artifact.Version, error) {
 	if o.hangs {
 		<-ctx.Done()
 		if stored != nil {

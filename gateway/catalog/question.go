@@ -52,7 +52,6 @@ type question struct {
 
 // question returns a question about a provider or a module.
 func (v View) question(k kind, of subject.Address) question {
-	v.union = v.union && subject.TraitsOf(of).Origins
 	return question{
 		kind: k, union: v.union, prefix: v.c.prefix(v.union), subject: of,
 		account: sync.OnceValue(func() Account { return v.c.opts.Account(of) }),
@@ -343,11 +342,11 @@ func tagOf(a *answer) ociaddr.Tag {
 }
 
 // ModuleVersion is like [View.Version], for a module. Item.Found has exactly one package: the
-// zip of the module.
-func (c *Catalog) ModuleVersion(ctx context.Context, a module.Address, v provider.Version) (*Item, error) {
-	item, err := c.Registry().Version(ctx, a, v)
+// zip of the module. The version can be announced, see [Item.Announced].
+func (v View) ModuleVersion(ctx context.Context, a module.Address, of provider.Version) (*Item, error) {
+	item, err := v.Version(ctx, a, of)
 	if err != nil && !errors.Is(err, ErrNotServed) && !errors.Is(err, ErrDenied) {
-		err = fmt.Errorf("read the module %s %s: %w", a, v, err)
+		err = fmt.Errorf("read the module %w", Named(a, of, err))
 	}
 	return item, err
 }

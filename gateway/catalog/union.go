@@ -14,10 +14,12 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
+	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// Offer is a version that a provider's origin offers, whether or not the registry has it.
+// Offer is a version that the origin of a provider or a module offers, whether or not the registry has it.
 type Offer struct {
 	Version   provider.Version    `json:"version"`
 	Protocols []string            `json:"protocols,omitempty"` // nil if not known
@@ -29,27 +31,33 @@ type Offer struct {
 
 // Origin supplies versions and packages that the registry lacks.
 type Origin interface {
-	// Selects reports whether the origin is asked about a provider.
-	Selects(provider.Address) bool
+	// Selects reports whether the origin is asked about a provider or a module.
+	Selects(subject.Address) bool
 	// Offers returns the versions that the origin offers, oldest first, or none if it does not
-	// know the provider. Warnings are the origin's warnings to the provider's users. An error
-	// means that the origin failed. The error wraps [ErrSource]. Callers must not change the
-	// slices.
-	Offers(context.Context, provider.Address) (offers []Offer, warnings []string, err error)
+	// know the provider or the module. Warnings are the origin's warnings to the provider's users.
+	// An error means that the origin failed. The error wraps [ErrSource]. Callers must not change
+	// the slices.
+	Offers(context.Context, subject.Address) (offers []Offer, warnings []string, err error)
 	// Complete adds the origin's packages to a version. The argument stored is the version in the registry, or nil
 	// if the registry says that it lacks the version. The result is nil if the origin lacks the version, too. The
 	// result is stored itself if the origin adds nothing, or does not respond before ctx ends. A version with
 	// packages of the origin has no index. The size of a package of the origin may be [artifact.UnknownSize]. An
 	// error that wraps [ErrSource] means that the origin failed. Any other error refuses the version.
-	Complete(ctx context.Context, a provider.Address, v provider.Version, stored *artifact.Version) (*artifact.Version, error)
+	//
+	// The stored version of a module is always complete. A version of a module that only the origin has is announced:
+	// its zip has no digest.
+	Complete(ctx context.Context, a subject.Address, v provider.Version, stored *artifact.Version) (*artifact.Version, error)
+	// Store stores a version of a module that the registry lacks. It returns once the version is stored. The errors are
+	// those of Complete. Also, an error that wraps [ErrAbsent] means that the origin lacks the version.
+	Store(context.Context, module.Address, provider.Version) error
 	// Blob returns a blob of the evidence that the origin has added to a version. The result
 	// is false if the origin does not have the blob in memory.
 	Blob(provider.Address, digest.Digest) ([]byte, bool)
 	// Package returns a package of a version. Stored is the same package in the registry,
 	// which may lack the package.
 	Package(a provider.Address, v provider.Version, p artifact.Package, stored Stored) Blob
-	// Forget drops everything that the origin has cached about a provider.
-	Forget(provider.Address)
+	// Forget drops everything that the origin has cached about a provider or a module.
+	Forget(subject.Address)
 }
 
 // Blob is one package, in the registry or at its origin.
@@ -152,7 +160,7 @@ func (c *Catalog) join(ctx context.Context, q question, last *answer) (answer, e
 	if err != nil {
 		return answer{}, err
 	}
-	if !c.opts.Origin.Selects(q.provider()) || reg.Err != nil && !errors.Is(reg.Err, ErrAbsent) && reg.Value.read == nil {
+	if !c.opts.Origin.Selects(q.subject) || reg.Err != nil && !errors.Is(reg.Err, ErrAbsent) && reg.Value.read == nil {
 		return *reg, nil
 	}
 	within := ctx
@@ -164,7 +172,7 @@ func (c *Catalog) join(ctx context.Context, q question, last *answer) (answer, e
 	if q.kind == listing {
 		return c.joinLists(within, q, reg, last)
 	}
-	found, err := c.opts.Origin.Complete(within, q.provider(), q.version, reg.Value.read)
+	found, err := c.opts.Origin.Complete(within, q.subject, q.version, reg.Value.read)
 	switch {
 	case err != nil && (errors.Is(err, ErrSource) || ctx.Err() != nil):
 		if reg.Err == nil && last.Stale(time.Now()) == nil {
@@ -172,7 +180,7 @@ func (c *Catalog) join(ctx context.Context, q question, last *answer) (answer, e
 		}
 		return answer{}, err // a stale answer may have more platforms
 	case err != nil:
-		return c.joined(reg, newItem(q), shorten(Named(q.provider(), q.version, err))), nil
+		return c.joined(reg, newItem(q), shorten(Named(q.subject, q.version, err))), nil
 	case found == reg.Value.read:
 		return *reg, nil
 	}
@@ -188,10 +196,10 @@ func (c *Catalog) joined(reg *answer, item *Item, err error) answer {
 
 // joinLists adds the origin's versions to a list of tags.
 func (c *Catalog) joinLists(ctx context.Context, q question, reg, last *answer) (answer, error) {
-	offers, warnings, err := c.opts.Origin.Offers(ctx, q.provider())
+	offers, warnings, err := c.opts.Origin.Offers(ctx, q.subject)
 	switch {
 	case err != nil && reg.Err == nil:
-		c.opts.Log.Debug("only what the registry has is listed", "provider", q.provider().String(), "err", hint.Brief(err))
+		c.opts.Log.Debug("only what the registry has is listed", string(q.subject.Kind()), q.subject.String(), "err", hint.Brief(err))
 		return *reg, nil
 	case err != nil:
 		return answer{}, err
@@ -264,12 +272,64 @@ func (i *Item) Stored() *artifact.Version {
 	return i.Found
 }
 
-// Named puts the provider and the version in front of the text of err, unless the text already begins with
-// them.
-func Named(a provider.Address, v provider.Version, err error) error {
+// Named puts the provider or the module, and the version, in front of the text of err, unless the text already begins
+// with them.
+func Named(a subject.Address, v provider.Version, err error) error {
 	name := fmt.Sprintf("%s %s: ", a, v)
 	if strings.HasPrefix(err.Error(), name) {
 		return err
 	}
 	return fmt.Errorf("%s%w", name, err)
+}
+
+// Announced reports whether only the origin has a module's version. Its zip has no digest, no size and no hash before
+// [Catalog.StoreModule] has stored the version.
+func (i *Item) Announced() bool {
+	return i.about.union && i.stored == nil && i.Found != nil && !subject.TraitsOf(i.about.subject).Packages && i.Found.Zip().Digest == ""
+}
+
+// StoreModule makes the origin store an announced version of a module, and returns the stored version. If another writer
+// stores the version meanwhile, the version in the registry takes precedence. The errors are those of [View.ModuleVersion].
+func (c *Catalog) StoreModule(ctx context.Context, a module.Address, v provider.Version) (*Item, error) {
+	// 1. Another gateway may have stored it since the last answer.
+	if err := c.Denied(a, v); err != nil {
+		return nil, err
+	}
+	reg, err := c.askRegistry(ctx, a, v)
+	if err != nil || reg.Err == nil {
+		return itemOf(reg, err)
+	}
+	if !errors.Is(reg.Err, ErrAbsent) {
+		return nil, reg.Err
+	}
+	// 2. Store it.
+	failed := c.opts.Origin.Store(ctx, a, v)
+	if failed != nil && ctx.Err() != nil {
+		return nil, failed
+	}
+	// 3. Read it. Later answers of the union have it, too.
+	reg, err = c.askRegistry(ctx, a, v)
+	if failed != nil && (err != nil || reg.Err != nil) {
+		return nil, fmt.Errorf("store the module %w", Named(a, v, failed))
+	}
+	if err == nil && reg.Err == nil {
+		_, err = c.cache.Ask(ctx, c.Union().versionOf(a, v))
+	}
+	return itemOf(reg, err)
+}
+
+// askRegistry asks the registry for a version, and for the list of tags, because the version can have a tag with a leading v.
+func (c *Catalog) askRegistry(ctx context.Context, a module.Address, v provider.Version) (*answer, error) {
+	if _, err := c.cache.Ask(ctx, c.Registry().question(listing, a)); err != nil {
+		return nil, err
+	}
+	return c.cache.Ask(ctx, c.Registry().versionOf(a, v))
+}
+
+// itemOf returns the item and the error of an answer.
+func itemOf(a *answer, err error) (*Item, error) {
+	if err != nil {
+		return nil, err
+	}
+	return a.Value, a.Err
 }

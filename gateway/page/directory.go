@@ -205,7 +205,7 @@ func (p *page) overview(ctx context.Context, view catalog.View, o *overviewView)
 	}
 	var row rowView
 	if m, ok := o.Address.(module.Address); ok {
-		row = p.moduleRow(ctx, m, newest)
+		row = p.moduleRow(ctx, view, list, m, newest)
 	} else {
 		row = p.row(ctx, view, list, newest)
 	}

@@ -30,8 +30,9 @@ type moduleVersionView struct {
 	Reference  string // the OCI reference, or ""
 	Manifest   string // the digest of the manifest
 	zipView
-	Revision string // the commit that the push recorded, or ""
-	Source   string // the location that the module was fetched from, or ""
+	Revision  string // the commit that the push recorded, or ""
+	Source    string // the location that the module was fetched from, or is fetched from, or ""
+	Elsewhere bool   // only the origin has it: there is no zip, and no manifest
 }
 
 // zipView is the zip of a module.
@@ -47,7 +48,7 @@ func (p *page) module(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), metadataTimeout)
 	defer cancel()
 	a, err := gateway.ModuleOf(r)
-	view := p.Catalog.Registry()
+	view := p.View(r)
 	v := moduleView{subjectView: subjectView{entry: entry{a}}, Own: a.Hostname() == p.OwnHost()}
 	list, ok := p.open(ctx, w, r, &v.subjectView, view, "the module "+a.String(), err)
 	if !ok {
@@ -64,19 +65,19 @@ func (p *page) module(w http.ResponseWriter, r *http.Request) {
 		v.Sources = sources(a.Hostname(), a.Namespace()+"/"+a.Name()+"/"+a.System(), source)
 	}
 	if !v.chosen.version.IsZero() {
-		v.Shown, err = p.describeModule(ctx, r, a, v.chosen.version, source)
+		v.Shown, err = p.describeModule(ctx, r, view, a, v.chosen.version, source)
 		if err != nil && !p.omit(w, r, &v.subjectView, err) {
 			return
 		}
 	}
-	v.versionsView = listVersions(ctx, r, list, v.chosen, func(ctx context.Context, of provider.Version) rowView { return p.moduleRow(ctx, a, of) })
-	v.Confirmed = view.Confirmed(a)
+	v.versionsView = listVersions(ctx, r, list, v.chosen, func(ctx context.Context, of provider.Version) rowView { return p.moduleRow(ctx, view, list, a, of) })
+	v.Confirmed, v.Pulls = view.Confirmed(a), p.MayFetch(r) && p.Pulls(a)
 	p.render(w, r, http.StatusOK, "module", layout{Title: v.title(), View: v})
 }
 
 // describeModule describes a version of a module with the given source address. Its errors come from the catalog.
-func (p *page) describeModule(ctx context.Context, r *http.Request, a module.Address, v provider.Version, source string) (*moduleVersionView, error) {
-	item, err := p.Catalog.ModuleVersion(ctx, a, v)
+func (p *page) describeModule(ctx context.Context, r *http.Request, view catalog.View, a module.Address, v provider.Version, source string) (*moduleVersionView, error) {
+	item, err := view.ModuleVersion(ctx, a, v)
 	if err != nil {
 		return nil, err
 	}
@@ -89,7 +90,7 @@ func (p *page) describeModule(ctx context.Context, r *http.Request, a module.Add
 		out.H1 = h1.String()
 	}
 	out.Use = fmt.Sprintf("module %q {\n  source  = %q\n  version = %q\n}\n", a.Name(), source, cmp.Or(out.Constraint, v.String()))
-	if p.ModuleRepository == nil {
+	if out.Elsewhere = item.Announced(); out.Elsewhere || p.ModuleRepository == nil {
 		return out, nil
 	}
 	if repo := p.ModuleRepository(p.gatewayURL(r).String(), a); repo != "" {
@@ -107,9 +108,13 @@ func (p *page) describeModule(ctx context.Context, r *http.Request, a module.Add
 }
 
 // moduleRow describes a version in the list of a module's versions. A version that clients can install has no state.
-func (p *page) moduleRow(ctx context.Context, a module.Address, v provider.Version) rowView {
+func (p *page) moduleRow(ctx context.Context, view catalog.View, list *catalog.Item, a module.Address, v provider.Version) rowView {
 	row := rowView{Version: v, Path: entry{a}.versionPage(v)}
-	item, err := p.Catalog.ModuleVersion(ctx, a, v)
+	if _, ok := list.Offer(v); ok && p.Catalog.Denied(a, v) == nil {
+		row.State = rowOffered // the origin gets no request for a version that no client has chosen
+		return row
+	}
+	item, err := view.ModuleVersion(ctx, a, v)
 	switch {
 	case errors.Is(err, catalog.ErrDenied):
 		row.State, row.Reason = rowDenied, reasonOf(err)

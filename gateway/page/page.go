@@ -75,8 +75,9 @@ type Options struct {
 	ModuleRepository func(gateway string, a module.Address) string
 	// Policy returns the trust policy of a provider. If nil, no keys are pinned.
 	Policy func(provider.Address) trust.Policy
-	// Pulls reports whether the gateway fetches missing versions of a provider from its origin. If nil, it never does.
-	Pulls      func(provider.Address) bool
+	// Pulls reports whether the gateway fetches missing versions of a provider or a module from its origin. If nil, it never
+	// does.
+	Pulls      func(subject.Address) bool
 	Configured []subject.Address           // the providers and modules that the configuration names
 	List       func(context.Context) Names // lists the registry's catalog; nil if it has none
 	// ListTTL is the minimum time for which a list of the registry is current. 0 means 30 seconds. The list of a slow
@@ -114,7 +115,7 @@ func New(o Options) http.Handler {
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	pulls := o.Pulls != nil
 	if !pulls {
-		o.Pulls = func(provider.Address) bool { return false }
+		o.Pulls = func(subject.Address) bool { return false }
 	}
 	if o.Policy == nil {
 		o.Policy = func(provider.Address) trust.Policy { return trust.Policy{} }

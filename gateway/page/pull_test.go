@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/origins/pull"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/origin"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/pgp"
@@ -27,7 +28,7 @@ func (b *bench) offer(a provider.Address, version string, signer *pgp.Signer) *r
 
 // pulls makes the gateway fetch missing versions of acme's providers.
 func (b *bench) pulls() {
-	scope := pull.Scope{Selector: provider.Selector{Include: []provider.Pattern{provider.MustParsePattern(host + "/acme/*")}}}
+	scope := pull.Scope{Selector: subject.Selector{Include: []subject.Pattern{provider.MustParsePattern(host + "/acme/*")}}}
 	p, err := pull.New(pull.Options{
 		Origin: origin.Client(host, b.source.URL),
 		Scope:  scope, Spool: b.t.TempDir(), Log: slog.New(slog.NewTextHandler(b.log, nil)),
@@ -35,7 +36,7 @@ func (b *bench) pulls() {
 	b.must(err)
 	b.t.Cleanup(func() { p.Close() })
 	b.catalog.Origin = p
-	b.options.Pulls = func(a provider.Address) bool { return scope.Selector.Selects(a) }
+	b.options.Pulls = scope.Selects
 }
 
 // TestPullThroughOnPages shows that the page distinguishes stored versions from versions that the

@@ -26,7 +26,6 @@ import (
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 	"github.com/ocibridge/ocibridge/internal/base/respond"
 	"github.com/ocibridge/ocibridge/module"
-	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
 )
 
@@ -137,6 +136,7 @@ type messageView struct {
 	What   string // "provider" or "module"; "" if the message is about neither
 	// Address and Version are the requested address and version; they may be "".
 	Address, Version string
+	Pulled           bool   // the gateway fetches missing versions
 	Origin           string // the host from which the gateway fetches missing versions, or to which it redirects clients, or ""
 	Reason           string // why the configuration denies the version, or ""
 	Who              string // the name of the client
@@ -207,7 +207,7 @@ func (p *page) forbid(w http.ResponseWriter, r *http.Request, who *access.Client
 func (p *page) fail(w http.ResponseWriter, r *http.Request, e entry, version string, err error) {
 	m := messageView{Kind: kindOf(err, version), Status: gateway.StatusOf(err), What: e.What(), Address: e.String(), Version: version, Reason: reasonOf(err)}
 	if p.reachesOrigin(r, e, m.Status) {
-		m.Origin = displayHost(e.Hostname())
+		m.Origin, m.Pulled = displayHost(e.Hostname()), p.Pulls(e.Address)
 	}
 	if m.Status >= 500 {
 		m.Again = gateway.RetryAfterOf(err)
@@ -226,15 +226,16 @@ func (p *page) fail(w http.ResponseWriter, r *http.Request, e entry, version str
 
 // reachesOrigin reports whether clients get a missing version of an entry from its origin, given the page's status.
 func (p *page) reachesOrigin(r *http.Request, e entry, status int) bool {
-	if a, ok := e.Address.(provider.Address); ok {
-		return p.Pulls(a)
+	a, isModule := e.Address.(module.Address)
+	if !isModule || p.Pulls(a) {
+		return p.Pulls(e.Address)
 	}
 	if p.ModuleOrigin == nil || status != http.StatusNotFound {
 		return false
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), metadataTimeout)
 	defer cancel()
-	base, err := p.ModuleOrigin(ctx, e.Address.(module.Address))
+	base, err := p.ModuleOrigin(ctx, a)
 	return err == nil && base != nil
 }
 

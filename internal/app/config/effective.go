@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/hashicorp/hcl/v2/hclwrite"
+	"github.com/opentofu/svchost"
 	"github.com/zclconf/go-cty/cty"
 	"github.com/zclconf/go-cty/cty/convert"
 
@@ -141,6 +142,21 @@ func (c *Config) ModuleTexts() (out []ModuleText) {
 		out = append(out, ModuleText{m.Template.Selector().Include, m.FallThrough})
 	}
 	return out
+}
+
+// PulledModuleHosts returns the sorted hosts that the module patterns of the pull_through block include by name. It returns
+// nil if pull-through is off, or if there is no repository for modules.
+func (c *Config) PulledModuleHosts() (out []svchost.Hostname) {
+	if c.PullThrough == nil || !c.PullThrough.Enabled || c.namesRepositories() && len(c.modules) == 0 {
+		return nil
+	}
+	for _, p := range c.PullThrough.Selector.Include {
+		if host, named := p.ServiceHost(); named && p.Kind() == subject.Module {
+			out = append(out, host)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
 }
 
 // Effective contains every setting that is in effect, with its source. It contains no secrets.

@@ -266,12 +266,13 @@ type Source struct {
 type pullThroughBlock struct {
 	// Whether to fetch at all. `--no-pull-through` sets it to `false`.
 	Enabled bool `hcl:"enabled,optional" value:"bool" default:"true" flag:"no-pull-through"`
-	// The providers that may be fetched; without it, all. Required if the gateway listens on addresses other than
+	// The providers and modules that may be fetched; without it, all providers and no modules. A pattern of three parts is
+	// for providers, and a pattern of four parts for modules. Required if the gateway listens on addresses other than
 	// loopback, and has no access control. A host that a pattern names may be at a private address, on port 443 or the
 	// port in the pattern. Other hosts may not be at private addresses.
-	Include []provider.Pattern `hcl:"include,optional" value:"patterns"`
+	Include []subject.Pattern `hcl:"include,optional" value:"provider and module patterns"`
 	// Exceptions from `include`.
-	Exclude []provider.Pattern `hcl:"exclude,optional" value:"patterns"`
+	Exclude []subject.Pattern `hcl:"exclude,optional" value:"provider and module patterns"`
 	// The platforms to store before a version is tagged; others are stored when a client requests them. Without it,
 	// all platforms are stored first.
 	Platforms []provider.Platform `hcl:"platforms,optional" value:"platforms"`
@@ -279,16 +280,16 @@ type pullThroughBlock struct {
 	Versions provider.VersionSet `hcl:"versions,optional" value:"version constraint"`
 	// The minimum age of a version, counted from when this gateway first saw it. The gateway stores that time in the
 	// cache's folder, or else in the data folder if the registry is embedded. `cooldown` does not apply to versions
-	// that exist when a client first requests the provider.
+	// that exist when a client first requests the provider or the module.
 	Cooldown time.Duration `hcl:"cooldown,optional" value:"duration" default:"0s"`
-	// The maximum size of a package. Without it, there is no limit.
+	// The maximum size of a package, and of what is received for a module. Without it, there is no limit.
 	MaxSize int64 `hcl:"max_size,optional" value:"size"`
-	// The maximum number of packages that are fetched at once.
+	// The maximum number of packages and modules that are fetched at once.
 	MaxConcurrent int `hcl:"max_concurrent,optional" value:"number" default:"pull.DefaultConcurrent"`
-	// The maximum number of bytes of packages to fetch per day. A day begins at midnight UTC. Each gateway counts
+	// The maximum number of bytes of packages and modules to fetch per day. A day begins at midnight UTC. Each gateway counts
 	// only the bytes that it has fetched itself since it was started. Without it, there is no limit.
 	MaxPerDay int64 `hcl:"max_per_day,optional" value:"size"`
-	// The maximum disk space for packages that are being fetched.
+	// The maximum disk space for packages and modules that are being fetched.
 	MaxSpool int64 `hcl:"max_spool,optional" value:"size" default:"pull.DefaultSpool"`
 
 	// What `gc` removes from the embedded registry. `gc` removes only versions that pull-through has stored, and that

@@ -11,6 +11,7 @@ import (
 
 	"github.com/opentofu/svchost"
 
+	"github.com/ocibridge/ocibridge/internal/app/config"
 	"github.com/ocibridge/ocibridge/internal/app/serve"
 	"github.com/ocibridge/ocibridge/internal/base/calls"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
@@ -121,7 +122,7 @@ module "circle" { source = "./." }
 		"modules/json/main.tofu.json": `{"terraform": [{"required_providers": [{"widget": {"source": "registry.jsonchild.example/acme/widget"}}]}]}`,
 		"modules/unused/main.tf":      required("registry.unused.example"),
 	})
-	o := Options{Command: []string{"terraform", "-chdir=" + dir, "init"}, Hosts: []svchost.Hostname{"registry.named.example"}}
+	o := Options{Command: []string{"terraform", "-chdir=" + dir, "init"}, Hosts: []svchost.Hostname{"registry.named.example"}, Settings: serve.Settings{Config: &config.Config{}}}
 	got, err := o.hosts()
 	want := "[registry.broken.example registry.child.example registry.json.example registry.jsonchild.example registry.locked.example registry.named.example registry.native.example registry.opentofu.org registry.quoted.example registry.terraform.io]"
 	if err != nil || fmt.Sprint(got.providers) != want {
@@ -131,12 +132,12 @@ module "circle" { source = "./." }
 		t.Errorf("named are %v, want %s", got.named, want)
 	}
 	for _, command := range [][]string{{"terraform", "init"}, {"terraform", "init", dir}, {"terraform"}} {
-		o := Options{Command: command}
+		o := Options{Command: command, Settings: serve.Settings{Config: &config.Config{}}}
 		if got, err := o.hosts(); err != nil || len(got.named) > 0 || fmt.Sprint(got.providers) != "[registry.opentofu.org registry.terraform.io]" {
 			t.Errorf("%q: %v, %v", command, got, err)
 		}
 	}
-	o.Settings = serve.Settings{Repositories: registry.Options{Templates: templateSet(t, []pair{{include: []string{"a.example/*/*"}}})}}
+	o.Settings = serve.Settings{Config: &config.Config{}, Repositories: registry.Options{Templates: templateSet(t, []pair{{include: []string{"a.example/*/*"}}})}}
 	if _, err := o.hosts(); err == nil || hint.Of(err) == "" {
 		t.Errorf("a host without a template: %v", err)
 	}
@@ -179,7 +180,7 @@ module "child" { source = "./child" }
 		if err != nil {
 			t.Fatal(err)
 		}
-		o := Options{Command: []string{"terraform", "-chdir=" + dir, "init"}}
+		o := Options{Command: []string{"terraform", "-chdir=" + dir, "init"}, Settings: serve.Settings{Config: &config.Config{}}}
 		if tc.include == "" {
 			o.Hosts = []svchost.Hostname{"registry.named.example"}
 		}
@@ -189,7 +190,7 @@ module "child" { source = "./child" }
 			t.Errorf("%s: %+v, %v, want %s", name, got, err, tc.want)
 		}
 	}
-	short := Options{Command: []string{"tofu", "-chdir=" + filepath.Join(dir, "child")}}
+	short := Options{Command: []string{"tofu", "-chdir=" + filepath.Join(dir, "child")}, Settings: serve.Settings{Config: &config.Config{}}}
 	if got := readNeeds(folderOf(short.Command[1:])).moduleHosts(defaultHosts("tofu")); fmt.Sprint(got) != "[registry.opentofu.org]" {
 		t.Errorf("a short source: %v", got)
 	}
@@ -204,7 +205,7 @@ func TestDefaultHosts(t *testing.T) {
 		"terragrunt":        "[registry.opentofu.org registry.terraform.io]",
 		"./terraform-1.5.7": "[registry.opentofu.org registry.terraform.io]",
 	} {
-		o := Options{Command: []string{command, "-chdir=" + dir}}
+		o := Options{Command: []string{command, "-chdir=" + dir}, Settings: serve.Settings{Config: &config.Config{}}}
 		if got, err := o.hosts(); err != nil || fmt.Sprint(got.named) != want {
 			t.Errorf("%s: %v, %v, want %s", command, got, err, want)
 		}

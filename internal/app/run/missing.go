@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/clients/lockfile"
 	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/provider"
@@ -82,7 +83,7 @@ func (r *requests) missingModules() []module.Address {
 
 // reasons explain why a gateway lacks a version.
 type reasons interface {
-	Pulls(provider.Address) bool
+	Pulls(subject.Address) bool
 	Denied(provider.Address, provider.Version) error
 	// Stored returns the versions in the registry, signed or not, oldest first, or nil if they are unknown.
 	Stored(context.Context, provider.Address) []provider.Version

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/clients/lockfile"
 	"github.com/ocibridge/ocibridge/provider"
 )
@@ -17,7 +18,7 @@ type gatewayOf struct {
 	stored []provider.Version
 }
 
-func (g gatewayOf) Pulls(a provider.Address) bool { return a.Hostname() == g.host }
+func (g gatewayOf) Pulls(a subject.Address) bool { return a.Hostname() == g.host }
 
 func (g gatewayOf) Stored(context.Context, provider.Address) []provider.Version { return g.stored }
 

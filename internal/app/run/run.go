@@ -193,7 +193,7 @@ func (h *hosts) all() []svchost.Hostname {
 }
 
 // hosts returns the hosts that the gateway serves. It returns an error if no template covers a host in o.Hosts. The
-// embedded registry serves modules only for the hosts whose modules it stores. For other hosts, clients still use the
+// embedded registry serves modules only for the hosts whose modules it stores or pulls through. For other hosts, clients still use the
 // host's own module registry, and send it their tokens.
 func (o *Options) hosts() (*hosts, error) {
 	set := o.Settings.Repositories.Templates
@@ -216,7 +216,24 @@ func (o *Options) hosts() (*hosts, error) {
 	}
 	var err error
 	out.modules, err = serve.StoredModuleHosts(o.Settings.Repositories.DataFolder)
+	out.modules = append(out.modules, o.pulledModuleHosts(slices.Concat(o.Hosts, n.moduleHosts(defaults)))...)
 	return out, err
+}
+
+// pulledModuleHosts returns the hosts whose modules are pulled through: those that the configuration names, and those of the
+// given hosts that a pattern for all hosts covers.
+func (o *Options) pulledModuleHosts(hosts []svchost.Hostname) []svchost.Hostname {
+	out, p := o.Settings.Config.PulledModuleHosts(), o.Settings.Config.PullThrough
+	if p == nil || !p.Enabled {
+		return out
+	}
+	if slices.ContainsFunc(p.Selector.Include, func(p subject.Pattern) bool {
+		_, named := p.ServiceHost()
+		return !named && p.Kind() == subject.Module
+	}) {
+		out = append(out, hosts...)
+	}
+	return out
 }
 
 // withoutBlocked removes the hosts that the client asks for no provider because of a provider_installation block. It

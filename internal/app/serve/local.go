@@ -19,6 +19,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/gateway"
 	"github.com/ocibridge/ocibridge/internal/app/config"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/templates"
@@ -177,8 +178,8 @@ func same(given, want string) bool {
 // Requested reports whether the command has sent a request to the gateway.
 func (l *Local) Requested() bool { return l.requested.Load() }
 
-// Pulls reports whether pull-through fetches missing versions of a provider.
-func (l *Local) Pulls(a provider.Address) bool { return l.site.pulls != nil && l.site.pulls(a) }
+// Pulls reports whether pull-through fetches missing versions of a provider or a module.
+func (l *Local) Pulls(a subject.Address) bool { return l.site.pulls != nil && l.site.pulls(a) }
 
 // Denied returns a *[catalog.DeniedError] if the configuration denies a version, and nil otherwise.
 func (l *Local) Denied(a provider.Address, v provider.Version) error {

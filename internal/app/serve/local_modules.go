@@ -70,8 +70,12 @@ func (l *Local) redirectModule(w http.ResponseWriter, r *http.Request, a module.
 }
 
 // leaves reports whether clients go to the origin of a module that the registry lacks. They do if no module_mirror block
-// is for the module, if its block has fall_through, or if the registry is the embedded one.
+// is for the module, if its block has fall_through, or if the registry is the embedded one. They never do if the module may be
+// pulled through.
 func (l *Local) leaves(a module.Address) bool {
+	if l.Pulls(a) {
+		return false
+	}
 	_, err := l.site.repositories.Templates.For(a)
 	return errors.Is(err, templates.ErrNotSelected) || l.site.repositories.Embedded != nil || l.site.settings.Config.ModuleMirror(a).FallThrough
 }

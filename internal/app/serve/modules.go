@@ -10,10 +10,10 @@ import (
 
 	"github.com/ocibridge/ocibridge/internal/app/config"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/origin"
-	"github.com/ocibridge/ocibridge/provider"
 )
 
 // checkFallThrough returns an error if anyone could make the gateway request the discovery document of any host, and
@@ -51,7 +51,8 @@ func (s *site) checkDirect() error {
 
 // moduleOrigin returns the function that finds the origin of modules whose module_mirror block has fall_through. It
 // returns nil if no block has fall_through. A module has no origin if its host's discovery document has no module
-// registry. For a [Local], it returns [Settings].moduleOrigin.
+// registry. A module that may be pulled through has none, because its origin could have versions that clients must not get.
+// For a [Local], it returns [Settings].moduleOrigin.
 func (s *site) moduleOrigin() func(context.Context, module.Address) (*url.URL, error) {
 	if s.settings.moduleOrigin != nil {
 		return s.settings.moduleOrigin
@@ -60,19 +61,14 @@ func (s *site) moduleOrigin() func(context.Context, module.Address) (*url.URL, e
 	if !slices.ContainsFunc(c.ModuleMirrors(), func(m config.ModuleMirror) bool { return m.FallThrough }) {
 		return nil
 	}
-	var named []provider.Pattern // the hosts that the user names, which may have private addresses
+	var named []subject.Pattern // the hosts that the user names may have private addresses
 	for _, m := range c.ModuleMirrors() {
-		for _, p := range m.Template.Selector().Include {
-			host, ok := p.ServiceHost()
-			if p, err := provider.ParsePattern(string(host) + "/*/*"); ok && err == nil {
-				named = append(named, p)
-			}
-		}
+		named = append(named, m.Template.Selector().Include...)
 	}
 	origins := s.settings.Origins.Pull(named, s.via)
 	own := s.address.URL.Hostname()
 	return func(ctx context.Context, a module.Address) (*url.URL, error) {
-		if !c.ModuleMirror(a).FallThrough || a.Hostname() == own {
+		if !c.ModuleMirror(a).FallThrough || a.Hostname() == own || s.pulls != nil && s.pulls(a) {
 			return nil, nil // the gateway is itself the origin of its own modules
 		}
 		base, err := origins.Modules(ctx, a.ServiceHost())

@@ -154,3 +154,40 @@ func TestDirectNeedsTLS(t *testing.T) {
 		})
 	}
 }
+
+// TestPulledModulesDoNotFallThrough shows that a module that may be pulled through has no origin to which clients are redirected,
+// although its module_mirror block has fall_through. Its origin could have versions that a cooldown hides.
+func TestPulledModulesDoNotFallThrough(t *testing.T) {
+	ca := tlsca.For(t)
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprint(w, `{"modules.v1":"/v1/modules/"}`)
+	}))
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	var err error
+	if server.TLS, err = ca.ServerConfig("127.0.0.1"); err != nil {
+		t.Fatal(err)
+	}
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	at := server.Listener.Addr().String()
+	s, err := moduleSite(t, ca, fmt.Sprintf(`
+module_mirror {
+  repository_template = "localhost:1/${hostname}/${namespace}/${name}/${system}"
+  include             = ["%[1]s/*/*/*"]
+  fall_through        = true
+}
+pull_through {
+  include = ["%[1]s/acme/*/*"]
+  exclude = ["%[1]s/acme/left/*"]
+}
+`, at))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for address, falls := range map[string]bool{"/acme/net/aws": false, "/acme/left/aws": true, "/other/net/aws": true} {
+		if to, err := s.moduleOrigin()(t.Context(), module.MustParseAddress(at+address)); err != nil || (to != nil) != falls {
+			t.Errorf("%s: %v, %v", address, to, err)
+		}
+	}
+}

@@ -24,7 +24,7 @@ import (
 func (s *site) page(o gateway.Options) http.Handler {
 	running, stop := context.WithCancel(context.Background())
 	s.onClose(func() error { stop(); return nil })
-	about := pageSetup{s.repositories, s.settings.Config.ModuleTexts(), s.settings.gateway().AsksForTokens()}
+	about := pageSetup{s.repositories, s.settings.Config.ModuleTexts(), s.settings.Config.PulledModuleHosts(), s.settings.gateway().AsksForTokens()}
 	p := page.Options{
 		Options: o, Policy: s.policy, Pulls: s.pulls, Setup: about.texts, Reference: about.reference,
 		ModuleRepository: about.moduleRepository, ModuleHost: about.moduleHost,
@@ -65,7 +65,8 @@ func (s *site) names(ctx context.Context) page.Names {
 type pageSetup struct {
 	repositories *registry.Repositories
 	modules      []config.ModuleText
-	tokens       bool // whether the gateway requires a token
+	pulled       []svchost.Hostname // the hosts whose modules are pulled through
+	tokens       bool               // whether the gateway requires a token
 }
 
 // texts returns the output of "config client" for the gateway with the given URL. The texts name registries, providers
@@ -77,6 +78,7 @@ func (p pageSetup) texts(at string, private bool, stored []svchost.Hostname) pag
 	if private {
 		setup.Mirrors, readable.Mirrors = p.mirrors(at)
 		setup.Modules, readable.Modules = p.modules, p.modules
+		setup.Pulled = p.pulled
 		if p.repositories.Embedded != nil {
 			setup.Stored = stored
 		}
@@ -97,7 +99,7 @@ func (p pageSetup) texts(at string, private bool, stored []svchost.Hostname) pag
 // moduleHost returns the host block for the modules of a host.
 func (p pageSetup) moduleHost(at string, host svchost.Hostname) string {
 	mirrors, _ := p.mirrors(at)
-	setup := &clientsetup.Setup{URL: at, Tokens: p.tokens, Mirrors: mirrors, Modules: p.modules}
+	setup := &clientsetup.Setup{URL: at, Tokens: p.tokens, Mirrors: mirrors, Modules: p.modules, Pulled: p.pulled}
 	return written(setup.ModuleHost(host))
 }
 

@@ -60,7 +60,7 @@ func TestPageSaysWhatClientsCanRead(t *testing.T) {
 			if tc.back.Embedded == nil { // its modules need no module_mirror block
 				modules = []config.ModuleText{{Include: []subject.Pattern{module.MustParsePattern("registry.modules.example/acme/*/*")}}}
 			}
-			p := pageSetup{tc.back, modules, true}
+			p := pageSetup{tc.back, modules, nil, true}
 			stored := []svchost.Hostname{"registry.stored.example"}
 			all := p.texts(tc.at, true, stored)
 			if got := all.OCI; tc.mirror == "" && got != "" || !strings.Contains(got, tc.mirror) {
@@ -99,7 +99,7 @@ func TestPageSaysWhatClientsCanRead(t *testing.T) {
 			if got := all.Credentials; !strings.Contains(got, `credentials "gateway.example"`) {
 				t.Errorf("tokens:\n%s", got)
 			}
-			if got := (pageSetup{tc.back, nil, false}).texts(tc.at, true, nil).Credentials; got != "" {
+			if got := (pageSetup{tc.back, nil, nil, false}).texts(tc.at, true, nil).Credentials; got != "" {
 				t.Errorf("a token, although none is required:\n%s", got)
 			}
 		})

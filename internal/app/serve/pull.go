@@ -20,11 +20,15 @@ import (
 	"github.com/ocibridge/ocibridge/internal/app/transfer"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 	"github.com/ocibridge/ocibridge/internal/base/subject"
+	"github.com/ocibridge/ocibridge/internal/origins/moduleorigin"
 	"github.com/ocibridge/ocibridge/internal/origins/pull"
+	"github.com/ocibridge/ocibridge/internal/registries/query"
+	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
+	"github.com/ocibridge/ocibridge/pusher/reconcile"
 	"github.com/ocibridge/ocibridge/pusher/repo"
 	"github.com/ocibridge/ocibridge/trust"
 )
@@ -39,9 +43,11 @@ func (s *site) openPuller() error {
 		return UsageError{config.ErrRetentionElsewhere}
 	}
 	p.via = s.via
-	// The gateway is itself the origin of the providers with its host name, so it must not pull these through.
-	if own, err := provider.ParsePattern(s.address.URL.Hostname() + "/*/*"); err == nil {
-		p.Selector.Exclude = append(slices.Clip(p.Selector.Exclude), own)
+	// The gateway is itself the origin of the providers and modules with its host name, so it must not pull these through.
+	for _, rest := range []string{"/*/*", "/*/*/*"} {
+		if own, err := query.ParsePattern(s.address.URL.Hostname() + rest); err == nil {
+			p.Selector.Exclude = append(slices.Clip(p.Selector.Exclude), own)
+		}
 	}
 	if p.byDefault {
 		s.policy, s.address.AsClients = asClients, true
@@ -68,8 +74,10 @@ const drainTimeout = 10 * time.Minute
 // newPuller creates the puller, which fetches and stores missing versions. The caller must close the puller.
 func (s *site) newPuller(p *pullRules) (*pull.Puller, error) {
 	push := pusher.New(pusher.Options{Destination: s.pullDestination, Policy: s.policy, Jobs: s.settings.Config.Jobs})
+	registry := s.settings.Origins.Pull(p.Selector.Include, p.via)
 	o := pull.Options{
-		Origin:         s.settings.Origins.Pull(p.Selector.Include, p.via),
+		Origin:         registry,
+		Modules:        &pulledModules{site: s, registry: registry, pusher: push},
 		Policy:         s.policy,
 		UsualNames:     s.settings.gateway().VerifyRequired,
 		Push:           s.push(push),
@@ -87,7 +95,47 @@ func (s *site) newPuller(p *pullRules) (*pull.Puller, error) {
 	return pull.New(o)
 }
 
-// pullDestination returns the repository of a provider, in which pull-through marks the versions that it stores.
+// pulledModules is the origin of modules that are pulled through. It implements [pull.ModuleOrigin].
+type pulledModules struct {
+	site     *site
+	registry *origin.Registry
+	pusher   *pusher.Pusher
+}
+
+var _ pull.ModuleOrigin = (*pulledModules)(nil)
+
+// Versions implements [pull.ModuleOrigin].
+func (m *pulledModules) Versions(ctx context.Context, a module.Address) (*origin.ModuleListing, error) {
+	return m.registry.ModuleVersions(ctx, a)
+}
+
+// Locate implements [pull.ModuleOrigin].
+func (m *pulledModules) Locate(ctx context.Context, a module.Address, v provider.Version) (moduleorigin.Location, error) {
+	return (&moduleorigin.Origin{Registry: m.registry}).Locate(ctx, a, v.String())
+}
+
+// Store implements [pull.ModuleOrigin].
+func (m *pulledModules) Store(ctx context.Context, f pull.ModuleFetch) (*pusher.Result, error) {
+	dest, err := m.site.pullDestination(ctx, f.Module)
+	if err != nil {
+		return nil, err
+	}
+	from := &moduleorigin.Origin{Registry: m.registry, Temp: f.Temp, Meter: f.Meter}
+	result, err := transfer.PullModule(ctx, from, f.At, reconcile.ModuleVersion{
+		Module: f.Module, Version: f.Version, Spellings: f.Spellings, Pusher: m.pusher, Destination: dest,
+	})
+	m.site.summarize(ctx, m.pusher, f.Module)
+	return result, transfer.Explain(m.site.repositories, err)
+}
+
+// summarize updates the summaries of the repositories to which versions were pushed, and what else their states hold.
+func (s *site) summarize(ctx context.Context, p *pusher.Pusher, of subject.Address) {
+	if err := p.Summarize(ctx); err != nil {
+		s.log.DebugContext(ctx, "the summary of versions is outdated: each version that it lacks is read", subject.Attr(of), "err", err)
+	}
+}
+
+// pullDestination returns the repository of a provider or a module, in which pull-through marks the versions that it stores.
 func (s *site) pullDestination(ctx context.Context, a subject.Address) (repo.Destination, error) {
 	d, err := transfer.Destination(s.repositories)(ctx, a)
 	if registry := s.repositories.Embedded; registry != nil {
@@ -102,16 +150,16 @@ func (s *site) pullDestination(ctx context.Context, a subject.Address) (repo.Des
 }
 
 // used returns the function that records which versions clients use, or nil if the registry is not embedded.
-func (s *site) used() func(provider.Address, provider.Version) {
+func (s *site) used() func(subject.Address, provider.Version) {
 	registry, templates := s.repositories.Embedded, s.repositories.Templates
 	if registry == nil {
 		return nil
 	}
 	type key struct {
-		provider.Address
+		subject.Address
 		provider.Version
 	}
-	return func(a provider.Address, v provider.Version) {
+	return func(a subject.Address, v provider.Version) {
 		registry.Used(key{a, v}, func() (string, ociaddr.Tag, error) {
 			repo, err := templates.Repository(a)
 			if err != nil {
@@ -128,9 +176,7 @@ func (s *site) push(p *pusher.Pusher) func(context.Context, *origin.Release) (*p
 	repositories := s.repositories
 	return func(ctx context.Context, r *origin.Release) (*pusher.Result, error) {
 		result, err := p.Push(ctx, r)
-		if serr := p.Summarize(ctx); serr != nil {
-			s.log.DebugContext(ctx, "the summary of versions is outdated: each version that it lacks is read", "provider", r.Provider().String(), "err", serr)
-		}
+		s.summarize(ctx, p, r.Provider())
 		return result, transfer.Explain(repositories, err)
 	}
 }
@@ -172,13 +218,13 @@ func resultOf(e pull.Event) (outcome, limit string) {
 		return "busy", busy.Limit
 	case errors.As(err, new(*pull.SizeError)):
 		return "refused", "max_size"
-	case trust.Refused(err):
+	case trust.Refused(err), pull.IsModuleRefused(err):
 		return "refused", ""
 	case errors.Is(err, context.Canceled):
 		return "abandoned", ""
 	case errors.Is(err, pull.ErrNotOffered), errors.Is(err, origin.ErrVersionNotFound), errors.Is(err, origin.ErrPlatformNotFound):
 		return "absent", ""
-	case errors.Is(err, pusher.ErrConflict), errors.Is(err, repo.ErrOccupied), errors.Is(err, repo.ErrImmutable):
+	case errors.Is(err, pusher.ErrConflict), errors.Is(err, pusher.ErrMoved), errors.Is(err, repo.ErrOccupied), errors.Is(err, repo.ErrImmutable):
 		return "conflict", ""
 	}
 	return "failed", ""

@@ -13,6 +13,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/internal/app/config"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/origins/pull"
 	"github.com/ocibridge/ocibridge/provider"
 )
@@ -22,7 +23,7 @@ var (
 	everywhere = &net.TCPAddr{IP: net.IPv6unspecified, Port: 8443}
 )
 
-func patterns(list ...string) (out []provider.Pattern) {
+func patterns(list ...string) (out []subject.Pattern) {
 	for _, s := range list {
 		out = append(out, provider.MustParsePattern(s))
 	}
@@ -34,7 +35,7 @@ func patterns(list ...string) (out []provider.Pattern) {
 func TestPullingNeedsAnAllowList(t *testing.T) {
 	const named, all = "registry.opentofu.org/hashicorp/*", "*/*/*"
 	for name, tc := range map[string]struct {
-		include    []provider.Pattern
+		include    []subject.Pattern
 		addr       net.Addr
 		http       bool
 		publicURL  string
@@ -52,7 +53,7 @@ func TestPullingNeedsAnAllowList(t *testing.T) {
 		"by another name":                   {addr: onLoopback, publicURL: "https://providers.example/", refused: true},
 		"by another name, and with a token": {addr: onLoopback, publicURL: "https://providers.example/", controlled: true},
 	} {
-		c := &config.Config{File: "ocibridge.hcl", PullThrough: &config.PullThrough{Enabled: true, Scope: pull.Scope{Selector: provider.Selector{Include: tc.include}}},
+		c := &config.Config{File: "ocibridge.hcl", PullThrough: &config.PullThrough{Enabled: true, Scope: pull.Scope{Selector: subject.Selector{Include: tc.include}}},
 			Gateway: config.Gateway{PublicURL: tc.publicURL, HTTP: tc.http}}
 		s := Settings{Config: c}
 		p, err := s.pullRules(tc.addr, false, tc.controlled)

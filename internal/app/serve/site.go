@@ -13,6 +13,7 @@ import (
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/gateway/verify"
 	"github.com/ocibridge/ocibridge/internal/base/files"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/origins/pull"
 	"github.com/ocibridge/ocibridge/internal/registries/registry"
 	"github.com/ocibridge/ocibridge/provider"
@@ -43,8 +44,8 @@ type site struct {
 
 // pulling is the pull-through of a site; zero without pull-through.
 type pulling struct {
-	pulls   func(provider.Address) bool // reports whether to pull a provider through
-	fetches func(*http.Request) bool    // reports whether a request may cause a fetch
+	pulls   func(subject.Address) bool // reports whether to pull a provider or a module through
+	fetches func(*http.Request) bool   // reports whether a request may cause a fetch
 	puller  *pull.Puller
 }
 

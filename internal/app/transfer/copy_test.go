@@ -241,7 +241,7 @@ func TestOpenWants(t *testing.T) {
 	}
 	c := &config.Config{
 		Providers:   []config.Provider{block("a", config.Source{Folder: dir}), block("b", config.Source{Folder: dir}), block("c", config.Source{}), block("d", config.Source{Folder: dir + "/gone"})},
-		PullThrough: &config.PullThrough{Enabled: true, Scope: pull.Scope{Selector: provider.Selector{Include: []provider.Pattern{provider.MustParsePattern(stored.Host + "/acme/c")}}}},
+		PullThrough: &config.PullThrough{Enabled: true, Scope: pull.Scope{Selector: subject.Selector{Include: []subject.Pattern{provider.MustParsePattern(stored.Host + "/acme/c")}}}},
 	}
 	registry := origin.NewRegistry(origin.RegistryOptions{})
 	w := transfer.OpenWants(c, transfer.AllBlocks(c), registry, "")

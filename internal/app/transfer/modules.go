@@ -133,7 +133,8 @@ type moduleFetch struct {
 	pusher    *pusher.Pusher
 	module    module.Address
 	version   provider.Version
-	spellings []string // the forms in which the origin lists the version
+	spellings []string               // the forms in which the origin lists the version
+	at        *moduleorigin.Location // nil: the origin is asked
 	dest      repo.Destination
 	force     bool
 	dryRun    bool
@@ -171,7 +172,7 @@ type preparedModule struct {
 // prepare fetches the version, unless it is stored. The caller must close the result.
 func (f *moduleFetch) prepare(ctx context.Context) (*preparedModule, error) {
 	// 1. Ask the origin where the version is, and for the commit there.
-	at, err := f.origin.Locate(ctx, f.module, f.version.String())
+	at, err := f.locate(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -182,6 +183,14 @@ func (f *moduleFetch) prepare(ctx context.Context) (*preparedModule, error) {
 		}
 	}
 	return f.prepareAt(ctx, at, commit)
+}
+
+// locate returns the location of the version.
+func (f *moduleFetch) locate(ctx context.Context) (moduleorigin.Location, error) {
+	if f.at != nil {
+		return *f.at, nil
+	}
+	return f.origin.Locate(ctx, f.module, f.version.String())
 }
 
 // prepareAt prepares the version that is at a location. The commit is zero if it is not known yet.
@@ -353,13 +362,25 @@ func (f *moduleFetch) report(stage pusher.Stage, n int) {
 	f.pusher.Report(pusher.Event{Subject: f.module, Version: f.version, Stage: stage, Bytes: n, Total: -1})
 }
 
+// progressMeter reports the bytes of a fetch as its progress.
+type progressMeter struct{ *moduleFetch }
+
+// Received implements [gitfiles.Meter].
+func (m progressMeter) Received(n int64) error {
+	m.report(pusher.StageFetch, int(n))
+	return nil
+}
+
+// Unpacked implements [gitfiles.Meter].
+func (progressMeter) Unpacked(int64) error { return nil }
+
 // fetch fetches a location, and packs its files. The caller must close the zip. It also returns the ETag of an archive; see
 // [moduleorigin.Origin.FetchArchive].
 func (f *moduleFetch) fetch(ctx context.Context, at moduleorigin.Location, unless string) (*modulezip.Zip, gitfiles.Commit, string, error) {
 	if err := moduleorigin.CheckSystem(runtime.GOOS); err != nil {
 		return nil, gitfiles.Commit{}, "", err
 	}
-	dir, err := os.MkdirTemp("", "ocibridge-module-*")
+	dir, err := os.MkdirTemp(f.origin.Temp, "ocibridge-module-*")
 	if err != nil {
 		return nil, gitfiles.Commit{}, "", hint.Wrap(fmt.Errorf("temporary folder: %w", err), "TMPDIR names another folder for temporary files")
 	}
@@ -367,8 +388,10 @@ func (f *moduleFetch) fetch(ctx context.Context, at moduleorigin.Location, unles
 	var warnings []string
 	from := *f.origin
 	from.Warn = func(text string) { warnings = append(warnings, text) }
-	from.OnBytes = func(n int) { f.report(pusher.StageFetch, n) }
-	from.OnBytes(0)
+	if from.Meter == nil {
+		from.Meter = progressMeter{f}
+	}
+	f.report(pusher.StageFetch, 0)
 	defer f.report(pusher.StageFetched, 0)
 	var commit gitfiles.Commit
 	etag := ""

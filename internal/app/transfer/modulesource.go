@@ -74,6 +74,17 @@ func (s moduleSource) Push(ctx context.Context, v reconcile.ModuleVersion) (*pus
 	return pushed.Result, nil
 }
 
+// PullModule fetches a version of a module from its location, as pull-through does, and stores it. The errors are those of a push.
+func PullModule(ctx context.Context, from *moduleorigin.Origin, at moduleorigin.Location, v reconcile.ModuleVersion) (*pusher.Result, error) {
+	f := fetchOf(from, v)
+	f.at = &at
+	pushed, err := f.push(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return pushed.Result, nil
+}
+
 func fetchOf(from *moduleorigin.Origin, v reconcile.ModuleVersion) *moduleFetch {
 	return &moduleFetch{origin: from, pusher: v.Pusher, module: v.Module, version: v.Version, spellings: v.Spellings, dest: v.Destination}
 }

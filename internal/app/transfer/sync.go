@@ -89,7 +89,7 @@ func OpenWants(c *config.Config, blocks Blocks, registry *origin.Registry, etags
 	kept := moduleorigin.OpenETags(etags)
 	w := &Wants{folders: map[string]*origin.MirrorDir{}, Closure: newBlockClosure(registry, c.Jobs, kept)}
 	pulls := func(a subject.Address) bool {
-		return c.PullThrough != nil && c.PullThrough.Enabled && c.PullThrough.Selector.Any().Selects(a)
+		return c.PullThrough != nil && c.PullThrough.Enabled && c.PullThrough.Selects(a)
 	}
 	for _, p := range blocks.Providers {
 		source, err := w.open(p.From, registry)
@@ -107,8 +107,8 @@ func OpenWants(c *config.Config, blocks Blocks, registry *origin.Registry, etags
 			w.Closure.allowLFSPointers()
 		}
 		w.Wants = append(w.Wants, reconcile.Want{
-			Subject: m.Address, Versions: m.Versions, Prereleases: m.Prereleases, Latest: m.Latest, Cooldown: m.Cooldown, Closure: m.Closure,
-			Modules: source,
+			Subject: m.Address, Versions: m.Versions, Prereleases: m.Prereleases, Latest: m.Latest, Cooldown: m.Cooldown, Keep: pulls(m.Address),
+			Closure: m.Closure, Modules: source,
 		})
 		w.Closure.sources[m.Address] = source
 	}

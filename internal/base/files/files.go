@@ -117,17 +117,6 @@ func (r ContextReader) Read(p []byte) (int, error) {
 	return r.Reader.Read(p)
 }
 
-// CountWriter is a writer that is called with the number of bytes of each write. A nil CountWriter does nothing.
-type CountWriter func(n int)
-
-// Write implements [io.Writer].
-func (w CountWriter) Write(p []byte) (int, error) {
-	if w != nil {
-		w(len(p))
-	}
-	return len(p), nil
-}
-
 // isNull reports whether a file is the null device, which users name for a file without content.
 func isNull(name string, info fs.FileInfo) bool {
 	null, err := os.Stat(os.DevNull)

@@ -22,6 +22,8 @@ type heap struct {
 	file     *fill.Temp
 	end      int64
 	inMemory int64
+	temp     string // see [Options]
+	meter    Meter  // may be nil
 }
 
 // content is the content of an object.
@@ -68,8 +70,13 @@ func (h *heap) allocate(size int64) *writer {
 		w.content.memory = make([]byte, 0, size)
 		return w
 	}
+	if h.meter != nil {
+		if w.err = h.meter.Unpacked(size); w.err != nil {
+			return w
+		}
+	}
 	if h.file == nil {
-		if h.file, w.err = fill.NewTemp("", "ocibridge-*.objects"); w.err != nil {
+		if h.file, w.err = fill.NewTemp(h.temp, "ocibridge-*.objects"); w.err != nil {
 			w.err = temporary(w.err)
 			return w
 		}

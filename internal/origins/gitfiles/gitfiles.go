@@ -21,6 +21,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"os"
@@ -55,8 +56,42 @@ type Options struct {
 	Check func(from, to *url.URL) error
 	// AllowLFSPointers writes pointers of Git LFS, as clients without git-lfs do.
 	AllowLFSPointers bool
-	// OnBytes, if it is not nil, is called with the number of bytes of objects that have arrived since its last call.
-	OnBytes files.CountWriter
+	// Temp is the folder for temporary files; "" means the system's.
+	Temp string
+	// Meter counts the bytes of Fetch. It may be nil.
+	Meter Meter
+}
+
+// Meter counts the bytes of a fetch, before they are on disk. An error ends the fetch, which returns it.
+type Meter interface {
+	// Received counts bytes that the server has sent.
+	Received(n int64) error
+	// Unpacked counts bytes of files.
+	Unpacked(n int64) error
+}
+
+// metered is a writer that counts its bytes as received.
+type metered struct {
+	io.Writer
+	meter  Meter
+	failed error // of the meter
+}
+
+// Metered returns a writer to w that counts its bytes as received, and a function that returns the error of the meter. A nil
+// meter counts nothing.
+func Metered(w io.Writer, m Meter) (io.Writer, func() error) {
+	if m == nil {
+		return w, func() error { return nil }
+	}
+	out := &metered{Writer: w, meter: m}
+	return out, func() error { return out.failed }
+}
+
+func (m *metered) Write(p []byte) (int, error) {
+	if m.failed = m.meter.Received(int64(len(p))); m.failed != nil {
+		return 0, m.failed
+	}
+	return m.Writer.Write(p)
 }
 
 // Request names a commit.

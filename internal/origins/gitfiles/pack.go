@@ -57,8 +57,8 @@ type onID struct {
 }
 
 // newPack returns a pack without an index, which closes the file.
-func newPack(file *fill.Temp, size int64, b *budget) *pack {
-	return &pack{file: file, size: size, budget: b, heap: &heap{}}
+func newPack(file *fill.Temp, o Options, size int64, b *budget) *pack {
+	return &pack{file: file, size: size, budget: b, heap: &heap{temp: o.Temp, meter: o.Meter}}
 }
 
 // close removes the temporary files. It can be called twice.

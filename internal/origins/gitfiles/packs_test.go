@@ -267,7 +267,7 @@ func FuzzPack(f *testing.F) {
 		if _, err := file.Write(raw); err != nil {
 			t.Fatal(err)
 		}
-		p := newPack(file, int64(len(raw)), &budget{work: 1 << 20})
+		p := newPack(file, Options{}, int64(len(raw)), &budget{work: 1 << 20})
 		defer p.close()
 		if p.index(t.Context(), 1000) != nil {
 			return

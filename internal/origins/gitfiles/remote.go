@@ -165,13 +165,17 @@ func (f *fetcher) fetch(ctx context.Context, r *remote, h history, want ...plumb
 	defer response.Close()
 	// 2. Store the pack.
 	r.gate.limit.Store(2 * (f.limits.pack - f.packs)) // with the framing
-	file, err := fill.NewTemp("", "ocibridge-*.pack")
+	file, err := fill.NewTemp(f.options.Temp, "ocibridge-*.pack")
 	if err != nil {
 		return nil, temporary(err)
 	}
-	size, err := io.Copy(io.MultiWriter(file, f.options.OnBytes), io.LimitReader(files.ContextReader{Context: ctx, Reader: packOnly(request.Capabilities, response)}, f.limits.pack-f.packs+1))
+	to, failed := Metered(file, f.options.Meter)
+	size, err := io.Copy(to, io.LimitReader(files.ContextReader{Context: ctx, Reader: packOnly(request.Capabilities, response)}, f.limits.pack-f.packs+1))
 	_, atFile := errors.AsType[*fs.PathError](err)
 	switch f.packs += size; {
+	case failed() != nil:
+		file.Close()
+		return nil, failed()
 	case atFile:
 		file.Close()
 		return nil, temporary(err)
@@ -185,7 +189,7 @@ func (f *fetcher) fetch(ctx context.Context, r *remote, h history, want ...plumb
 	// 3. Index it.
 	r.gate.watch(nil)
 	f.budget.work += size * f.limits.packWork
-	p := newPack(file, size, f.budget)
+	p := newPack(file, f.options, size, f.budget)
 	if err := p.index(whole, f.limits.objects); err != nil {
 		p.close()
 		if cause := context.Cause(whole); cause != nil {

@@ -360,6 +360,9 @@ func (c *checkout) grow(n int64) error {
 	if c.written += n; c.written > c.limits.bytes {
 		return refuseFile("its files have more than %d MiB", c.limits.bytes>>20)
 	}
+	if c.options.Meter != nil {
+		return c.options.Meter.Unpacked(n)
+	}
 	return nil
 }
 

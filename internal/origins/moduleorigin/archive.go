@@ -20,6 +20,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/base/files"
 	"github.com/ocibridge/ocibridge/internal/base/fill"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/origins/gitfiles"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
@@ -44,7 +45,7 @@ func (o *Origin) fetchArchive(ctx context.Context, l Location, dir, known string
 	}
 	defer root.Close()
 	// 1. Download it into a temporary file, and compare its checksum.
-	spool, err := fill.NewTemp("", "ocibridge-*.archive")
+	spool, err := fill.NewTemp(o.Temp, "ocibridge-*.archive")
 	if err != nil {
 		return "", hint.Wrap(fmt.Errorf("temporary file: %w", err), "TMPDIR names another folder for temporary files")
 	}
@@ -55,6 +56,7 @@ func (o *Origin) fetchArchive(ctx context.Context, l Location, dir, known string
 	}
 	// 2. Unpack it.
 	t := newTree(root, size)
+	t.meter = o.Meter
 	unpack := map[string]func(context.Context, io.ReaderAt, int64, *tree) error{formatTarGz: unpackTarGz, formatZip: unpackZip}[l.format]
 	if err := unpack(ctx, spool, size, t); err != nil {
 		return "", err
@@ -91,8 +93,11 @@ func (o *Origin) download(ctx context.Context, l Location, known string, to io.W
 	if newHash != nil {
 		sum = newHash()
 	}
-	n, err := io.Copy(io.MultiWriter(to, sum, o.OnBytes), io.LimitReader(files.ContextReader{Context: ctx, Reader: body}, maxArchive+1))
+	to, failed := gitfiles.Metered(to, o.Meter)
+	n, err := io.Copy(io.MultiWriter(to, sum), io.LimitReader(files.ContextReader{Context: ctx, Reader: body}, maxArchive+1))
 	switch {
+	case failed() != nil:
+		return 0, "", failed()
 	case err != nil:
 		return 0, "", err
 	case n > maxArchive:
@@ -207,9 +212,12 @@ func (s *source) explain(err error) error {
 	return unpackError(context.Background(), err)
 }
 
-// unpackError makes a format error of an archive an [ErrArchive]. Other errors stay as they are.
+// unpackError makes a format error of an archive an [ErrArchive]. Other errors, such as those of the meter, stay as they are.
 func unpackError(ctx context.Context, err error) error {
 	var path *fs.PathError
+	if limit, ok := errors.AsType[*meterError](err); ok {
+		return limit.error
+	}
 	if ctx.Err() != nil || errors.Is(err, ErrArchive) || errors.As(err, &path) {
 		return err
 	}

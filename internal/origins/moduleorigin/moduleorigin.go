@@ -25,7 +25,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ocibridge/ocibridge/internal/base/files"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 	"github.com/ocibridge/ocibridge/internal/origins/gitfiles"
 	"github.com/ocibridge/ocibridge/module"
@@ -42,8 +41,10 @@ type Origin struct {
 	References *References
 	// Warn, if it is not nil, is called with what users should know about the files that Fetch has written.
 	Warn func(string)
-	// OnBytes, if it is not nil, is called during Fetch with the number of bytes that have arrived since its last call.
-	OnBytes files.CountWriter
+	// Temp is the folder for temporary files; "" means the system's.
+	Temp string
+	// Meter counts the bytes of Fetch. It may be nil.
+	Meter gitfiles.Meter
 }
 
 var (
@@ -222,7 +223,7 @@ func (o *Origin) git(l Location) gitfiles.Options {
 		}
 		return o.Registry.CheckReference(from, to)
 	}
-	return gitfiles.Options{HTTP: o.Registry.HTTP(), Login: login, Check: check, AllowLFSPointers: o.AllowLFSPointers, OnBytes: o.OnBytes}
+	return gitfiles.Options{HTTP: o.Registry.HTTP(), Login: login, Check: check, AllowLFSPointers: o.AllowLFSPointers, Temp: o.Temp, Meter: o.Meter}
 }
 
 // checkFolder returns [ErrNoFolder] if a package lacks a folder.

@@ -139,3 +139,35 @@ func TestSlowReferences(t *testing.T) {
 		}
 	})
 }
+
+// redirecting redirects every request for a host below acme.example, and counts the other requests.
+type redirecting struct {
+	to      string
+	reached int
+}
+
+func (r *redirecting) RoundTrip(req *http.Request) (*http.Response, error) {
+	if !strings.HasSuffix(req.URL.Host, ".acme.example") {
+		r.reached++
+	}
+	return &http.Response{StatusCode: http.StatusFound, Header: http.Header{"Location": {r.to}}, Body: http.NoBody, Request: req}, nil
+}
+
+// TestRedirectsInside checks that neither a Git server nor the host of an archive can lead to this machine or next to it with a
+// redirect, and that no error shows the query of a location.
+func TestRedirectsInside(t *testing.T) {
+	for _, to := range []string{"https://127.0.0.1/r", "https://localhost:8443/r", "https://169.254.169.254/r", "https://[::1]/r", "https://0x7f000001/r"} {
+		for _, location := range []string{"git::https://git.acme.example/vpc?ref=v1", "https://files.acme.example/vpc.zip?token=secret"} {
+			l, err := moduleorigin.ParseLocation(location)
+			if err != nil {
+				t.Fatal(err)
+			}
+			transport := &redirecting{to: to}
+			o := &moduleorigin.Origin{Registry: origin.NewRegistry(origin.RegistryOptions{Transport: transport})}
+			_, err = o.Fetch(t.Context(), l, t.TempDir())
+			if err == nil || transport.reached > 0 || hint.Of(err) == "" || strings.Contains(err.Error(), "secret") {
+				t.Errorf("%s to %s: %v, after %d requests to it", location, to, err, transport.reached)
+			}
+		}
+	}
+}

@@ -6,6 +6,8 @@ import (
 	"path"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/ocibridge/ocibridge/internal/origins/gitfiles"
 )
 
 const (
@@ -23,11 +25,12 @@ const (
 // tree is the folder into which an archive is unpacked.
 type tree struct {
 	root  *os.Root
-	size  int64  // of the archive in bytes
-	limit int64  // the maximum size of the unpacked archive in bytes
-	files int    // the number of files so far
-	links int    // of a tar.gz
-	link  string // the first of them
+	size  int64          // of the archive in bytes
+	limit int64          // the maximum size of the unpacked archive in bytes
+	files int            // the number of files so far
+	links int            // of a tar.gz
+	link  string         // the first of them
+	meter gitfiles.Meter // counts the bytes of files; may be nil
 
 	entries, nameBytes, parts int
 	spellings                 map[string]string // of files and folders, by their names in lower case
@@ -69,7 +72,11 @@ func (t *tree) file(name string, executable bool, content io.Reader) error {
 	if err != nil {
 		return err
 	}
-	_, err = io.Copy(f, content)
+	var to io.Writer = f
+	if t.meter != nil {
+		to = unpacking{f, t.meter}
+	}
+	_, err = io.Copy(to, content)
 	if err == nil {
 		err = f.Chmod(mode) // of a file that is replaced
 	}
@@ -79,6 +86,24 @@ func (t *tree) file(name string, executable bool, content io.Reader) error {
 	t.files++
 	return err
 }
+
+// unpacking is a writer that counts its bytes as unpacked.
+type unpacking struct {
+	io.Writer
+	meter gitfiles.Meter
+}
+
+func (u unpacking) Write(p []byte) (int, error) {
+	if err := u.meter.Unpacked(int64(len(p))); err != nil {
+		return 0, &meterError{err}
+	}
+	return u.Writer.Write(p)
+}
+
+// meterError is an error of the meter, which is not the archive's fault.
+type meterError struct{ error }
+
+func (e *meterError) Unwrap() error { return e.error }
 
 // admit checks the name of an entry, and returns it without dots and trailing slashes.
 func (t *tree) admit(raw string) (string, error) {

@@ -22,6 +22,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -116,8 +117,12 @@ func packFolder(ctx context.Context, dir string, whole bool) (*Zip, error) {
 	if err != nil {
 		return nil, err
 	}
-	// 2. Write them to a temporary file.
-	file, err := fill.NewTemp("", "ocibridge-*.zip")
+	// 2. Write them to a temporary file. The folder of a fetched module is itself in a folder for temporary files.
+	temp := ""
+	if whole {
+		temp = filepath.Dir(dir)
+	}
+	file, err := fill.NewTemp(temp, "ocibridge-*.zip")
 	if err != nil {
 		return nil, storageError(err)
 	}

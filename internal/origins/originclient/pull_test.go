@@ -7,13 +7,14 @@ import (
 
 	"github.com/opentofu/svchost"
 
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/leaks"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
 func TestMain(m *testing.M) { leaks.Main(m) }
 
-func patterns(list ...string) (out []provider.Pattern) {
+func patterns(list ...string) (out []subject.Pattern) {
 	for _, s := range list {
 		out = append(out, provider.MustParsePattern(s))
 	}

@@ -17,9 +17,9 @@ import (
 	"github.com/opentofu/svchost/disco"
 
 	"github.com/ocibridge/ocibridge/internal/base/outgoing"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/clients/cliconfig"
 	"github.com/ocibridge/ocibridge/origin"
-	"github.com/ocibridge/ocibridge/provider"
 )
 
 // User is the part of the user's configuration that concerns origins.
@@ -38,9 +38,9 @@ func (u User) Registry() *origin.Registry {
 // Pull returns a client for a gateway's pull-through. It sends the given Via header, so that origins and the gateway itself
 // recognise requests of this gateway. It connects to hosts in the include patterns at any address, and to other hosts only
 // at public addresses.
-func (u User) Pull(include []provider.Pattern, via string) *origin.Registry {
+func (u User) Pull(include []subject.Pattern, via string) *origin.Registry {
 	u.Netrc.NoDefault = true
-	return u.client(origin.NewGuard(namedHosts(include, u.CLI.Services(), "providers.v1")), via)
+	return u.client(origin.NewGuard(namedHosts(include, u.CLI.Services(), "providers.v1", "modules.v1")), via)
 }
 
 // client returns a client whose connections the guard checks. via is the value of the Via header, or "" for none.
@@ -63,7 +63,7 @@ func (u User) client(guard *origin.Guard, via string) *origin.Registry {
 // namedHosts returns a function that reports whether the user has named a host and port. A guard allows connections to
 // these at any address. An include pattern names its host and port, which is 443 by default. A host block of the CLI
 // configuration names the hosts and ports in the URLs of the services with the given IDs.
-func namedHosts(include []provider.Pattern, services map[svchost.Hostname]map[string]any, ids ...string) func(host, port string) bool {
+func namedHosts(include []subject.Pattern, services map[svchost.Hostname]map[string]any, ids ...string) func(host, port string) bool {
 	named := map[string]bool{}
 	for _, p := range include {
 		if host, ok := p.ServiceHost(); ok {

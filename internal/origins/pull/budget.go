@@ -80,6 +80,7 @@ type reservation struct {
 	demand
 	slot
 	room, written    int64
+	unpacked         int64 // bytes on disk beside those in room
 	fetched, dropped bool
 }
 
@@ -303,6 +304,15 @@ func (l *Budget) extend(r *reservation, n int64) error {
 	if most := l.limits.MaxPerDay; most > 0 && n > most-l.today {
 		return busy("max_per_day", time.Until(l.day.Add(24*time.Hour)))
 	}
+	if err := l.takeDisk(n); err != nil {
+		return err
+	}
+	l.today, l.spool, l.ahead, r.room = l.today+n, l.spool+n, l.ahead+n, r.room+n
+	return nil
+}
+
+// takeDisk returns an error if n more bytes do not fit on the disk. It is called with mu held.
+func (l *Budget) takeDisk(n int64) error {
 	if n > l.limits.MaxSpool-l.spool {
 		return busy("max_spool", retryRoom)
 	}
@@ -312,7 +322,6 @@ func (l *Budget) extend(r *reservation, n int64) error {
 			return busy("disk", retryRoom)
 		}
 	}
-	l.today, l.spool, l.ahead, r.room = l.today+n, l.spool+n, l.ahead+n, r.room+n
 	return nil
 }
 
@@ -347,6 +356,25 @@ func (r *reservation) write(n int64) error {
 	return nil
 }
 
+// unpack counts n bytes on disk that were not received. It returns an error if a limit does not allow them.
+func (r *reservation) unpack(n int64) error {
+	l := r.budget
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.takeDisk(n); err != nil {
+		return err
+	}
+	l.spool, r.unpacked = l.spool+n, r.unpacked+n
+	return nil
+}
+
+// received returns the number of bytes that the download has written.
+func (r *reservation) received() int64 {
+	r.budget.mu.Lock()
+	defer r.budget.mu.Unlock()
+	return r.written
+}
+
 // done frees the slot and the unused room. Further calls do nothing.
 func (r *reservation) done() {
 	l := r.budget
@@ -374,6 +402,6 @@ func (r *reservation) drop() {
 	defer l.mu.Unlock()
 	if !r.dropped {
 		r.dropped = true
-		l.spool -= r.room
+		l.spool -= r.room + r.unpacked
 	}
 }

@@ -166,7 +166,7 @@ func (d *download) run(ctx context.Context) {
 	}
 	err = brief(err)
 	end(err)
-	e := Event{Kind: Fetched, Provider: d.want.subject.provider, Version: d.want.subject.version, Platform: d.want.platform, Bytes: d.State().Written, Err: err}
+	e := Event{Kind: Fetched, Subject: d.want.subject.provider, Version: d.want.subject.version, Platform: d.want.platform, Bytes: d.State().Written, Err: err}
 	if d.room != nil {
 		e.Took = d.room.age()
 		d.room.done()
@@ -196,7 +196,7 @@ func (p *Puller) noteFailure(w wanted, err error) {
 	if errors.Is(err, trust.ErrChecksum) || errors.Is(err, provider.ErrNotZip) {
 		// The version may have been published again, so its release is removed from the cache. The failure is recorded first,
 		// because a reader that no longer finds the release must find the failure.
-		defer p.releases.Drop(func(s subject) bool { return s == w.subject }, nil)
+		defer p.releases.Drop(func(s providerVersion) bool { return s == w.subject }, nil)
 	}
 	if errors.As(err, new(*catalog.BusyError)) {
 		return
@@ -266,6 +266,7 @@ func sweepSpool(o *Options) error {
 	if err != nil {
 		return hint.Wrap(fmt.Errorf("the folder for packages under way: %w", err), "it must be writable for the user that serve runs as")
 	}
+	sweepModules(o.Spool)
 	if o.Limits.Free == nil {
 		o.Limits.Free = func() (int64, error) { return files.Free(o.Spool) }
 	}

@@ -681,7 +681,7 @@ func TestDownloadsYield(t *testing.T) {
 		n.drip("fast.test", 600*rate, 2*rate, time.Second)
 		n.drip("last.test", 600*rate, 3*rate, time.Second)
 		p := n.puller(Options{Limits: Limits{MaxConcurrent: 3}, Events: func(e Event) {
-			if e.Kind == Fetched && e.Provider.Hostname() == "slow.test" && !errors.Is(e.Err, context.Canceled) {
+			if e.Kind == Fetched && e.Subject.Hostname() == "slow.test" && !errors.Is(e.Err, context.Canceled) {
 				t.Errorf("the preempted download is reported as the origin's failure: %v", e.Err)
 			}
 		}})

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/ocibridge/ocibridge/artifact"
@@ -64,10 +65,11 @@ func brief(err error) error {
 // shortened error still matches each of these errors that err matches.
 func reasons(err error) []error {
 	out := []error{
-		catalog.ErrSource, ErrNotOffered, origin.ErrVersionNotFound, origin.ErrPlatformNotFound,
+		catalog.ErrSource, catalog.ErrBusy, ErrNotOffered, origin.ErrVersionNotFound, origin.ErrPlatformNotFound,
 		trust.ErrUnsigned, trust.ErrSignature, trust.ErrChecksum, trust.ErrNotListed, provider.ErrNotZip, artifact.ErrTooLarge,
 		context.Canceled, context.DeadlineExceeded, os.ErrDeadlineExceeded, document.ErrBusy,
 	}
+	out = append(out, slices.Concat(moduleRefusals, conflicts)...)
 	if busy, ok := errors.AsType[*catalog.BusyError](err); ok {
 		out = append(out, busy)
 	}

@@ -210,8 +210,8 @@ func TestTimeoutsStayTimeouts(t *testing.T) {
 // any release.
 func TestLocationsGoBeforeReleases(t *testing.T) {
 	p := puller(t, &source{}, Options{})
-	subjects := func(i int) subject {
-		return subject{provider: widget, version: provider.MustParseVersion(fmt.Sprintf("1.0.%03d", i+100))}
+	subjects := func(i int) providerVersion {
+		return providerVersion{provider: widget, version: provider.MustParseVersion(fmt.Sprintf("1.0.%03d", i+100))}
 	}
 	per := 512 + int64(len(subjects(0).String()))
 	count := int(maxReleaseBytes / (per + locationBytes))
@@ -239,7 +239,7 @@ func TestLogOfFailures(t *testing.T) {
 				var log bytes.Buffer
 				p := failingPuller(t, s, Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
 				fail(t, p, s)
-				p.report(t.Context(), &job{subject: subject{widget, provider.MustParseVersion("1.0.0")}}, nil, f())
+				p.report(t.Context(), &job{subject: providerVersion{widget, provider.MustParseVersion("1.0.0")}}, nil, f())
 				p.Close()
 				lines := strings.Split(log.String(), "\n")
 				if len(lines) < 21 {
@@ -448,7 +448,7 @@ func TestReleasesKeepWhatIsCounted(t *testing.T) {
 					t.Fatal(err)
 				}
 				// Put adds the release even if it is too large for the cache. Smaller releases are kept in the same form.
-				r, _, err := p.resolve(t.Context(), subject{widget, l.offers[0].Version})
+				r, _, err := p.resolve(t.Context(), providerVersion{widget, l.offers[0].Version})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -566,7 +566,7 @@ func locationsPuller(t *testing.T, transport http.RoundTripper) (*Puller, *relea
 	if _, err := p.list(t.Context(), widget); err != nil {
 		t.Fatal(err)
 	}
-	r, err := p.release(t.Context(), subject{widget, provider.MustParseVersion("1.0.0")})
+	r, err := p.release(t.Context(), providerVersion{widget, provider.MustParseVersion("1.0.0")})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -108,7 +108,7 @@ func TestReleasesAreBounded(t *testing.T) {
 		if n, bytes := p.releases.Size(); n > maxReleases || n < maxReleases/2 || len(good) != n || bytes != counted || bytes > maxReleaseBytes {
 			t.Errorf("%d versions (%d good) with %d bytes, counted as %d", n, len(good), counted, bytes)
 		}
-		last := subject{widget, provider.MustParseVersion(s.versions[len(s.versions)-1])}
+		last := providerVersion{widget, provider.MustParseVersion(s.versions[len(s.versions)-1])}
 		if r := p.current(last); r == nil {
 			t.Error("the last release was evicted")
 		}

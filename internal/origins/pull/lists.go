@@ -13,7 +13,9 @@ import (
 	"github.com/ocibridge/ocibridge/internal/base/fresh"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 	"github.com/ocibridge/ocibridge/internal/base/neterr"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/base/telemetry"
+	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
@@ -27,7 +29,7 @@ const (
 	absentTTL = time.Minute
 )
 
-// list holds the versions of a provider that its origin offers. It is immutable.
+// list holds the versions of a provider or a module that its origin offers. It is immutable.
 type list struct {
 	offers []catalog.Offer // the versions that the scope allows, oldest first
 	// warnings are the origin's warnings to users.
@@ -36,6 +38,8 @@ type list struct {
 	// version at the first request for the provider. The map is nil if there is no cooldown.
 	seen map[provider.Version]time.Time
 	at   time.Time // when the origin gave the list
+	// spellings maps a module's version to the forms in which the origin lists it, unless the canonical form is the only one.
+	spellings map[provider.Version][]string
 
 	bytes int64 // roughly the memory of the list; weigh sets it
 }
@@ -64,10 +68,10 @@ var errNoOffers = errors.New("the origin offers nothing")
 type listAnswer = fresh.Answer[*list]
 
 // newLists returns the cache of lists.
-func (p *Puller) newLists() *fresh.Cache[provider.Address, *list] {
-	return fresh.New(fresh.Options[provider.Address, *list]{
-		Key: provider.Address.Path, Fetch: p.refreshList, Load: p.loadList, Follow: telemetry.Follow,
-		Size: func(_ provider.Address, l *list, err error) int64 {
+func (p *Puller) newLists() *fresh.Cache[subject.Address, *list] {
+	return fresh.New(fresh.Options[subject.Address, *list]{
+		Key: pathOf, Fetch: p.refreshList, Load: p.loadList, Follow: telemetry.Follow,
+		Size: func(_ subject.Address, l *list, err error) int64 {
 			if l == nil {
 				return errorSize(err)
 			}
@@ -77,6 +81,9 @@ func (p *Puller) newLists() *fresh.Cache[provider.Address, *list] {
 	})
 }
 
+// pathOf returns the path of a provider or a module. The paths of the two kinds differ.
+func pathOf(a subject.Address) string { return subject.TraitsOf(a).Prefix + a.Path() }
+
 // newListAnswer returns the cache's answer for a list. A list without offers is never served stale.
 func (p *Puller) newListAnswer(l *list) listAnswer {
 	if len(l.offers) == 0 {
@@ -85,13 +92,13 @@ func (p *Puller) newListAnswer(l *list) listAnswer {
 	return listAnswer{Value: l, At: l.at, TTL: p.o.ListTTL, StaleFor: max(p.o.StaleIfError, p.o.ListTTL)}
 }
 
-// list returns the origin's current list of a provider. While the origin fails, it returns the last list.
-func (p *Puller) list(ctx context.Context, a provider.Address) (*list, error) {
+// list returns the origin's current list of a provider or a module. While the origin fails, it returns the last list.
+func (p *Puller) list(ctx context.Context, a subject.Address) (*list, error) {
 	return listOf(p.lists.Get(ctx, a))
 }
 
 // askAgain requests the list even if the last list is current, unless the origin has failed within outageTTL.
-func (p *Puller) askAgain(ctx context.Context, a provider.Address) (*list, error) {
+func (p *Puller) askAgain(ctx context.Context, a subject.Address) (*list, error) {
 	return listOf(p.lists.Ask(ctx, a))
 }
 
@@ -110,6 +117,12 @@ func (l *list) weigh() {
 	}
 	for _, w := range l.warnings {
 		l.bytes += 32 + int64(len(w))
+	}
+	for v, spellings := range l.spellings {
+		l.bytes += seenBytes + textBytes(v)
+		for _, s := range spellings {
+			l.bytes += 32 + int64(len(s))
+		}
 	}
 	for i, o := range l.offers {
 		l.bytes += offerBytes + textBytes(o.Version) + protocolBytes*int64(len(o.Protocols))
@@ -153,8 +166,8 @@ func outage(err error) error {
 }
 
 // refreshList implements [fresh.Options].Fetch for lists. It requests a list from the origin.
-func (p *Puller) refreshList(ctx context.Context, a provider.Address, last *listAnswer) (listAnswer, error) {
-	spanned, end := telemetry.Start(ctx, "origin versions", slog.String("provider", a.String()))
+func (p *Puller) refreshList(ctx context.Context, a subject.Address, last *listAnswer) (listAnswer, error) {
+	spanned, end := telemetry.Start(ctx, "origin versions", subject.Attr(a))
 	var before *list
 	if last != nil {
 		before = last.Value
@@ -167,7 +180,7 @@ func (p *Puller) refreshList(ctx context.Context, a provider.Address, last *list
 	err = brief(err)
 	end(err)
 	if err != nil {
-		p.o.Log.Log(ctx, level, "the origin is unavailable: serving its last list of versions, if any", "provider", a.String(), "err", err, "hint", hint.Of(err))
+		p.o.Log.Log(ctx, level, "the origin is unavailable: serving its last list of versions, if any", subject.Attr(a), "err", err, "hint", hint.Of(err))
 		return listAnswer{}, flatten(err)
 	}
 	answer := p.newListAnswer(l)
@@ -177,12 +190,12 @@ func (p *Puller) refreshList(ctx context.Context, a provider.Address, last *list
 
 var errClosed = errors.New("the gateway is shutting down")
 
-// fetchList requests a list from the origin. The list of a provider that the origin does not know is empty.
-func (p *Puller) fetchList(ctx context.Context, a provider.Address, before *list) (*list, error) {
+// fetchList requests a list from the origin. The list of a provider or a module that the origin does not know is empty.
+func (p *Puller) fetchList(ctx context.Context, a subject.Address, before *list) (*list, error) {
 	out := &list{at: time.Now()}
-	listing, err := p.o.Origin.Versions(ctx, a)
+	versions, offer, err := p.askForList(ctx, a, out)
 	switch {
-	case errors.Is(err, origin.ErrProviderNotFound):
+	case errors.Is(err, origin.ErrProviderNotFound), errors.Is(err, origin.ErrModuleNotFound), errors.Is(err, origin.ErrNoModules):
 		if before != nil {
 			out.seen = before.seen // versions that come back later keep their age
 		}
@@ -191,19 +204,43 @@ func (p *Puller) fetchList(ctx context.Context, a provider.Address, before *list
 	case err != nil:
 		return nil, outage(err)
 	}
-	for _, w := range listing.Warnings {
-		p.o.Log.DebugContext(ctx, "the origin warns", "provider", a.String(), "warning", w)
-	}
-	out.seen = p.firstSeen(listing, before, out.at)
-	policy := p.o.Policy(a)
-	var last []provider.Platform
-	for _, v := range listing.Versions {
+	out.seen = p.firstSeen(versions, before, out.at)
+	for _, v := range versions {
 		if !p.allows(v, out) {
+			delete(out.spellings, v)
 			continue
 		}
-		platforms, err := p.o.Origin.Platforms(ctx, a, listing, v)
+		o, err := offer(v)
 		if err != nil {
 			return nil, outage(err)
+		}
+		out.offers = append(out.offers, o)
+	}
+	out.weigh()
+	return out, nil
+}
+
+// askForList requests the versions of a provider or a module from its origin. The function offer describes one of them. It also
+// sets what a list has apart from its offers.
+func (p *Puller) askForList(ctx context.Context, a subject.Address, l *list) (versions []provider.Version, offer func(provider.Version) (catalog.Offer, error), err error) {
+	if m, ok := a.(module.Address); ok {
+		return p.askForModuleList(ctx, m, l)
+	}
+	return p.askForProviderList(ctx, a.(provider.Address), l)
+}
+
+func (p *Puller) askForProviderList(ctx context.Context, a provider.Address, l *list) ([]provider.Version, func(provider.Version) (catalog.Offer, error), error) {
+	listing, err := p.o.Origin.Versions(ctx, a)
+	if err != nil {
+		return nil, nil, err
+	}
+	p.warned(ctx, a, listing.Warnings)
+	l.warnings = listing.OriginWarnings
+	var last []provider.Platform
+	return listing.Versions, func(v provider.Version) (catalog.Offer, error) {
+		platforms, err := p.o.Origin.Platforms(ctx, a, listing, v)
+		if err != nil {
+			return catalog.Offer{}, err
 		}
 		platforms = slices.Clone(platforms)
 		provider.SortPlatforms(platforms)
@@ -211,13 +248,25 @@ func (p *Puller) fetchList(ctx context.Context, a provider.Address, before *list
 			platforms = last // most versions have the same platforms, so they share one slice
 		}
 		last = platforms
-		out.offers = append(out.offers, catalog.Offer{
-			Version: v, Protocols: listing.Protocols[v], Platforms: platforms, Signed: !policy.AllowUnsigned || policy.Pins(),
-		})
+		return catalog.Offer{Version: v, Protocols: listing.Protocols[v], Platforms: platforms, Signed: p.signed(a)}, nil
+	}, nil
+}
+
+// warned logs the flaws of an origin's list.
+func (p *Puller) warned(ctx context.Context, a subject.Address, warnings []string) {
+	for _, w := range warnings {
+		p.o.Log.DebugContext(ctx, "the origin warns", subject.Attr(a), "warning", w)
 	}
-	out.warnings = listing.OriginWarnings
-	out.weigh()
-	return out, nil
+}
+
+// signed returns the value of [catalog.Offer].Signed.
+func (p *Puller) signed(a subject.Address) bool {
+	of, ok := a.(provider.Address)
+	if !ok {
+		return false
+	}
+	policy := p.o.Policy(of)
+	return !policy.AllowUnsigned || policy.Pins()
 }
 
 // allows reports whether the scope allows a version of the given list, and the version's cooldown has ended.
@@ -230,12 +279,12 @@ func (p *Puller) allows(v provider.Version, l *list) bool {
 }
 
 // firstSeen returns the time when each version was first seen, or nil if there is no cooldown.
-func (p *Puller) firstSeen(listing *origin.Listing, before *list, now time.Time) map[provider.Version]time.Time {
+func (p *Puller) firstSeen(versions []provider.Version, before *list, now time.Time) map[provider.Version]time.Time {
 	if p.o.Scope.Cooldown == 0 {
 		return nil
 	}
 	seen := map[provider.Version]time.Time{}
-	for _, v := range listing.Versions {
+	for _, v := range versions {
 		if before == nil || before.seen == nil {
 			seen[v] = time.Time{} // the origin offered the version when the provider was first requested
 		} else if since, known := before.seen[v]; known {

@@ -19,34 +19,37 @@ import (
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 	"github.com/ocibridge/ocibridge/internal/base/privatefolder"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
 // listFile is the JSON of a list on disk. The file begins with a line that holds the SHA-256
 // of the JSON in hexadecimal.
 type listFile struct {
-	Provider  string          `json:"provider"`
+	Subject   string          `json:"provider"` // the path of a provider or a module, with its prefix
 	Confirmed time.Time       `json:"confirmed"`
 	Versions  []catalog.Offer `json:"versions"`
 	Warnings  []string        `json:"warnings,omitempty"`
 	// Seen has the value of list.seen. It includes all versions that the origin lists, even if the scope excludes
 	// them.
 	Seen map[provider.Version]time.Time `json:"seen,omitempty"`
+	// Spellings has the value of list.spellings.
+	Spellings map[provider.Version][]string `json:"spellings,omitempty"`
 }
 
-func (p *Puller) listPath(a provider.Address) string {
-	sum := sha256.Sum256([]byte(a.Path()))
+func (p *Puller) listPath(a subject.Address) string {
+	sum := sha256.Sum256([]byte(pathOf(a)))
 	name := hex.EncodeToString(sum[:16])
 	return filepath.Join(p.o.Directory, name[:2], name[2:])
 }
 
 // keepList saves a list on disk.
-func (p *Puller) keepList(a provider.Address, l *list) {
+func (p *Puller) keepList(a subject.Address, l *list) {
 	if p.o.Directory == "" || p.retired.Err() != nil {
 		return // the next Puller has other settings, and saves its own lists
 	}
 	if err := p.writeList(a, l); err != nil {
-		p.o.Log.Warn("what an origin offers cannot be kept on disk", "provider", a.String(), "err", err)
+		p.o.Log.Warn("what an origin offers cannot be kept on disk", subject.Attr(a), "err", err)
 	}
 }
 
@@ -55,7 +58,7 @@ const listLockPatience = 2 * time.Second
 
 // writeList writes a list while no other process writes one, because it merges the list with the
 // file that another process may have written.
-func (p *Puller) writeList(a provider.Address, l *list) error {
+func (p *Puller) writeList(a subject.Address, l *list) error {
 	if err := os.MkdirAll(p.o.Directory, 0o700); err != nil {
 		return err
 	}
@@ -75,7 +78,7 @@ func (p *Puller) writeList(a provider.Address, l *list) error {
 		}
 		return nil
 	}
-	body, err := json.Marshal(listFile{a.Path(), l.at, l.offers, l.warnings, seen})
+	body, err := json.Marshal(listFile{pathOf(a), l.at, l.offers, l.warnings, seen, l.spellings})
 	if err != nil {
 		return err
 	}
@@ -88,7 +91,7 @@ func (p *Puller) writeList(a provider.Address, l *list) error {
 
 // seenByAll returns the earliest times at which processes that share the folder have seen each version appear. The
 // parameter seen has the times of this process, or is nil if this process has no cooldown.
-func (p *Puller) seenByAll(a provider.Address, seen map[provider.Version]time.Time) map[provider.Version]time.Time {
+func (p *Puller) seenByAll(a subject.Address, seen map[provider.Version]time.Time) map[provider.Version]time.Time {
 	before, err := p.readList(a)
 	if err != nil || before.seen == nil {
 		return seen
@@ -109,7 +112,7 @@ func (p *Puller) seenByAll(a provider.Address, seen map[provider.Version]time.Ti
 // loadList implements [fresh.Options].Load for lists. It returns the saved list of a provider, which is served only
 // while the origin fails. If the list's file cannot be read, loadList returns an empty list, because the file shows
 // that the provider is not new.
-func (p *Puller) loadList(a provider.Address) (listAnswer, bool) {
+func (p *Puller) loadList(a subject.Address) (listAnswer, bool) {
 	if p.o.Directory == "" {
 		return listAnswer{}, false
 	}
@@ -120,7 +123,7 @@ func (p *Puller) loadList(a provider.Address) (listAnswer, bool) {
 	case errors.Is(err, fs.ErrNotExist):
 		l = &list{seen: map[provider.Version]time.Time{}} // there may have been no room for the list on disk
 	case err != nil:
-		p.o.Log.Warn("what an origin offered cannot be read from disk", "provider", a.String(), "err", err)
+		p.o.Log.Warn("what an origin offered cannot be read from disk", subject.Attr(a), "err", err)
 		l = &list{seen: map[provider.Version]time.Time{}} // the cooldown of each version starts again
 	}
 	if l.at.After(time.Now()) {
@@ -134,7 +137,7 @@ func (p *Puller) loadList(a provider.Address) (listAnswer, bool) {
 
 var errDamaged = errors.New("the file is damaged")
 
-func (p *Puller) readList(a provider.Address) (*list, error) {
+func (p *Puller) readList(a subject.Address) (*list, error) {
 	f, err := os.Open(p.listPath(a))
 	if err != nil {
 		return nil, err
@@ -149,7 +152,7 @@ func (p *Puller) readList(a provider.Address) (*list, error) {
 	isEmpty := func(o catalog.Offer) bool {
 		return o.Version.IsZero() || slices.Contains(o.Platforms, provider.Platform{})
 	}
-	if string(sum) != fmt.Sprintf("%x", sha256.Sum256(body)) || json.Unmarshal(body, &in) != nil || in.Provider != a.Path() ||
+	if string(sum) != fmt.Sprintf("%x", sha256.Sum256(body)) || json.Unmarshal(body, &in) != nil || in.Subject != pathOf(a) ||
 		slices.ContainsFunc(in.Versions, isEmpty) {
 		return nil, errDamaged
 	}
@@ -157,11 +160,10 @@ func (p *Puller) readList(a provider.Address) (*list, error) {
 	slices.SortFunc(in.Versions, func(a, b catalog.Offer) int { return a.Version.Compare(b.Version) })
 	// The file may have been written under other settings, so the current scope and cooldown are applied to its
 	// versions.
-	out := &list{at: in.Confirmed, warnings: in.Warnings, seen: in.Seen}
+	out := &list{at: in.Confirmed, warnings: in.Warnings, seen: in.Seen, spellings: in.Spellings}
 	out.offers = slices.DeleteFunc(in.Versions, func(o catalog.Offer) bool { return !p.allows(o.Version, out) })
-	policy := p.o.Policy(a)
 	for i := range out.offers {
-		out.offers[i].Signed = !policy.AllowUnsigned || policy.Pins()
+		out.offers[i].Signed = p.signed(a)
 	}
 	return out, nil
 }

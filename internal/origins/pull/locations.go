@@ -142,7 +142,7 @@ func (p *Puller) locate(ctx context.Context, r *release, w wanted) (origin.Packa
 }
 
 // contradiction returns the error for an origin whose announcement of a package differs from the accepted SHA256SUMS.
-func contradiction(s subject, platform provider.Platform, name string) error {
+func contradiction(s providerVersion, platform provider.Platform, name string) error {
 	return hint.Wrap(fmt.Errorf("%s for %s: %w: its origin announces %s with another SHA-256 than its SHA256SUMS listed, or in place of the package that it announced before",
 		s, platform, trust.ErrChecksum, name), "the origin contradicts itself, or the version was published anew; nothing was stored")
 }

@@ -1,18 +1,22 @@
-// Package pull serves providers that nobody has pushed. When a client first requests a version that the registry lacks,
-// a [Puller] fetches the version from its origin, verifies it, serves it, and pushes it into the registry.
+// Package pull serves providers and modules that nobody has pushed. When a client first requests a version that the registry
+// lacks, a [Puller] fetches the version from its origin, verifies it, serves it, and pushes it into the registry.
 //
 // A Puller is the origin of a catalog ([catalog.Origin]). The registry takes precedence over the origin. The Puller
 // adds packages to a stored version, and never replaces a package that the registry has.
+//
+// A module's version is served only after it is stored, because its origin can change it later: the first client gets the
+// same files as every later one. Lists, limits, cooldown and the memory of failures are the same for both kinds.
 //
 // Invariants:
 //
 //   - The metadata and packages of a version are served only after the version's SHA256SUMS was accepted under the
 //     provider's trust policy. After that, packages are identified by digest. Only a push stores packages, and the push
 //     verifies them again.
-//   - A provider or version is reported as absent only if its origin says so. A failure of
+//   - A provider, module or version is reported as absent only if its origin says so. A failure of
 //     an origin is an error that wraps [catalog.ErrSource].
 //   - A package is downloaded once, into a temporary file. All clients and the push read that file while it is being
 //     written. A client that leaves does not cancel a download that other clients or the push read.
+//   - A stored version of a module is never requested from its origin again.
 //   - Memory and disk are bounded: see [Limits].
 package pull
 
@@ -32,15 +36,17 @@ import (
 	"github.com/ocibridge/ocibridge/internal/base/fresh"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 	"github.com/ocibridge/ocibridge/internal/base/privatefolder"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// Scope selects the providers, versions and platforms that may be pulled through.
+// Scope selects the providers, modules, versions and platforms that may be pulled through.
 type Scope struct {
-	Selector provider.Selector
+	// Selector selects providers and modules. Without include patterns, it selects all providers and no modules.
+	Selector subject.Selector
 	// Versions are the allowed versions. The zero value allows all versions.
 	Versions provider.VersionSet
 	// Platforms are the platforms whose packages are stored before a version is tagged. If Platforms is empty, the
@@ -51,9 +57,16 @@ type Scope struct {
 	Cooldown time.Duration
 }
 
+// Selects reports whether a provider or a module may be pulled through.
+func (s *Scope) Selects(a subject.Address) bool {
+	return s.Selector.Selects(a) && (len(s.Selector.Include) > 0 || subject.TraitsOf(a).Origins)
+}
+
 // Options configure a [Puller].
 type Options struct {
 	Origin Origin
+	// Modules is the origin of modules. If it is nil, no modules are pulled through.
+	Modules ModuleOrigin
 	// Policy returns the trust policy of a provider. If Policy is nil, the releases of every provider must be signed.
 	Policy func(provider.Address) trust.Policy
 	// UsualNames makes the Puller ignore packages whose signed names do not contain their version and platform, and not
@@ -87,16 +100,16 @@ type Kind string
 
 const (
 	Verified Kind = "verified" // the SHA256SUMS of a version was accepted or refused, or could not be fetched
-	Fetched  Kind = "fetched"  // the download of a package succeeded or failed
+	Fetched  Kind = "fetched"  // the download of a package or a module succeeded or failed
 	Stored   Kind = "stored"   // a version was tagged in the registry, or could not be tagged
 )
 
 // Event is a result of the Puller's work.
 type Event struct {
 	Kind     Kind
-	Provider provider.Address
+	Subject  subject.Address
 	Version  provider.Version
-	Platform provider.Platform // only for Fetched
+	Platform provider.Platform // only for Fetched packages
 	// From is the origin, such as the host of its registry, or [FromRegistry] if the registry already had the package.
 	From string
 	// Verdict and Fingerprint say why the version was accepted. They are zero if the reason is not known.
@@ -115,15 +128,16 @@ const (
 	refusalTTL      = 30 * time.Second // how long the refusal of a version is cached
 )
 
-// Puller fetches providers from their origins on request, serves them, and stores them. It is safe for concurrent use.
+// Puller fetches providers and modules from their origins on request, serves them, and stores them. It is safe for concurrent use.
 type Puller struct {
 	o     Options
 	limit *Budget
 
-	lists    *fresh.Cache[provider.Address, *list]
+	lists    *fresh.Cache[subject.Address, *list]
 	folder   listFolder
-	releases *fresh.Cache[subject, *release]
-	logged   *lru.Cache[[sha256.Size]byte, struct{}] // the hashes of the warnings that were logged
+	releases *fresh.Cache[providerVersion, *release]
+	moduleFetches
+	logged *lru.Cache[[sha256.Size]byte, struct{}] // the hashes of the warnings that were logged
 
 	life
 	activity
@@ -146,16 +160,17 @@ type activity struct {
 	draining  bool // no new push may begin
 	downloads map[packageKey]*download
 	failed    map[packageKey]failure
-	jobs      map[subject]*job
+	jobs      map[providerVersion]*job
+	modules   int // the number of modules that are being fetched and stored
 }
 
-// subject is a version of a provider.
-type subject struct {
+// providerVersion is a version of a provider.
+type providerVersion struct {
 	provider provider.Address
 	version  provider.Version
 }
 
-func (s subject) String() string { return s.provider.String() + " " + s.version.String() }
+func (s providerVersion) String() string { return s.provider.String() + " " + s.version.String() }
 
 // New returns a Puller. The caller must close the Puller.
 func New(o Options) (*Puller, error) {
@@ -184,10 +199,10 @@ func New(o Options) (*Puller, error) {
 	}
 	p := &Puller{
 		o: o, limit: cmp.Or(o.Budget, NewBudget(o.Limits)),
-		activity: activity{downloads: map[packageKey]*download{}, failed: map[packageKey]failure{}, jobs: map[subject]*job{}},
+		activity: activity{downloads: map[packageKey]*download{}, failed: map[packageKey]failure{}, jobs: map[providerVersion]*job{}},
 	}
 	p.folder.count(o.Directory, maxListFolder)
-	p.lists, p.releases = p.newLists(), p.newReleases()
+	p.lists, p.releases, p.moduleFetches = p.newLists(), p.newReleases(), p.newModuleFetches()
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.retired, p.retire = context.WithCancel(context.Background())
 	var err error
@@ -225,6 +240,7 @@ func (p *Puller) Close() error {
 	p.cancel()
 	p.lists.Close()
 	p.releases.Close()
+	p.moduleFetches.close()
 	p.tasks.Wait()
 	p.mu.Lock()
 	downloads := slices.Collect(maps.Values(p.downloads))
@@ -242,7 +258,7 @@ func (p *Puller) Usage() Usage { return p.limit.Usage() }
 func (p *Puller) Pending() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	n := 0
+	n := p.modules
 	for _, j := range p.jobs {
 		if j.retry.IsZero() {
 			n++

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway/archives"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/origins/pull"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/origin"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/recorder"
@@ -327,7 +328,7 @@ func TestScope(t *testing.T) {
 	if got := s.get(mirror + "2.0.0.json"); got.body != `{"archives":{}}` {
 		t.Errorf("2.0.0.json: %+v", got)
 	}
-	o.pull.Scope.Selector.Exclude = []provider.Pattern{provider.MustParsePattern(host + "/*/*")}
+	o.pull.Scope.Selector.Exclude = []subject.Pattern{provider.MustParsePattern(host + "/*/*")}
 	before := b.origin.Count()
 	if got := b.serve(o).versions(); got != "404" || b.origin.Count() != before {
 		t.Errorf("index.json of an excluded provider: %s", got)

@@ -35,7 +35,7 @@ const (
 // job pushes one version: the configured platforms, and those that clients request before the job ends.
 type job struct {
 	store   catalog.Store // the repository
-	subject subject
+	subject providerVersion
 
 	// Guarded by Puller.mu.
 	held      []*reader           // the downloads that the job keeps open until they are pushed
@@ -195,7 +195,7 @@ func (p *Puller) report(ctx context.Context, j *job, result *pusher.Result, err 
 	if ctx.Err() != nil {
 		return
 	}
-	e := Event{Kind: Stored, Provider: j.subject.provider, Version: j.subject.version, Err: err}
+	e := Event{Kind: Stored, Subject: j.subject.provider, Version: j.subject.version, Err: err}
 	r := p.current(j.subject)
 	if r != nil {
 		r.describe(&e)

@@ -19,6 +19,7 @@ import (
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/base/fresh"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/base/telemetry"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
@@ -41,7 +42,7 @@ var ErrNotOffered = errors.New("not offered")
 
 // release is a version whose SHA256SUMS was accepted.
 type release struct {
-	subject  subject
+	subject  providerVersion
 	sums     *trust.Checksums
 	origin   string
 	packages []artifact.Package       // sorted by platform; sizes and h1 are unknown
@@ -66,14 +67,14 @@ type learned struct {
 const maxLogged = 4096
 
 // isNew reports whether a warning about a version has not been logged yet. It also remembers the warning as logged.
-func (p *Puller) isNew(s subject, warning string) bool {
-	known, _ := p.logged.ContainsOrAdd(sha256.Sum256([]byte(s.String()+" "+warning)), struct{}{})
+func (p *Puller) isNew(version fmt.Stringer, warning string) bool {
+	known, _ := p.logged.ContainsOrAdd(sha256.Sum256([]byte(version.String()+" "+warning)), struct{}{})
 	return !known
 }
 
 // wanted is a package that its origin offers.
 type wanted struct {
-	subject  subject
+	subject  providerVersion
 	platform provider.Platform
 	filename string
 	digest   digest.Digest
@@ -91,16 +92,16 @@ type packageKey struct {
 type releaseAnswer = fresh.Answer[*release]
 
 // newReleases returns the cache of verified versions.
-func (p *Puller) newReleases() *fresh.Cache[subject, *release] {
-	return fresh.New(fresh.Options[subject, *release]{
-		Key: subject.String, Fetch: p.refreshRelease, Follow: telemetry.Follow,
-		Size:    func(_ subject, r *release, err error) int64 { return r.memory() + errorSize(err) },
+func (p *Puller) newReleases() *fresh.Cache[providerVersion, *release] {
+	return fresh.New(fresh.Options[providerVersion, *release]{
+		Key: providerVersion.String, Fetch: p.refreshRelease, Follow: telemetry.Follow,
+		Size:    func(_ providerVersion, r *release, err error) int64 { return r.memory() + errorSize(err) },
 		Timeout: metadataTimeout, FailureTTL: outageTTL, MaxBytes: maxReleaseBytes, MaxEntries: maxReleases,
 	})
 }
 
 // release returns the verified release of a version, from the cache or from the origin.
-func (p *Puller) release(ctx context.Context, s subject) (*release, error) {
+func (p *Puller) release(ctx context.Context, s providerVersion) (*release, error) {
 	a, err := p.releases.Get(ctx, s)
 	if err != nil {
 		return nil, outage(err)
@@ -109,7 +110,7 @@ func (p *Puller) release(ctx context.Context, s subject) (*release, error) {
 }
 
 // refreshRelease implements [fresh.Options].Fetch for releases. A refusal of a version is an answer, and not a failure.
-func (p *Puller) refreshRelease(ctx context.Context, s subject, _ *releaseAnswer) (releaseAnswer, error) {
+func (p *Puller) refreshRelease(ctx context.Context, s providerVersion, _ *releaseAnswer) (releaseAnswer, error) {
 	spanned, end := telemetry.Start(ctx, "origin version", slog.String("provider", s.provider.String()), slog.String("version", s.version.String()))
 	r, warnings, err := p.resolve(spanned, s)
 	err = brief(err)
@@ -117,7 +118,7 @@ func (p *Puller) refreshRelease(ctx context.Context, s subject, _ *releaseAnswer
 	if errors.Is(err, ErrNotOffered) {
 		return releaseAnswer{Err: err}, nil // without a TTL, because the list decides whether the version is offered
 	}
-	event := Event{Kind: Verified, Provider: s.provider, Version: s.version, From: s.provider.Hostname(), Err: err}
+	event := Event{Kind: Verified, Subject: s.provider, Version: s.version, From: s.provider.Hostname(), Err: err}
 	defer func() { p.o.Events(event) }()
 	if err != nil {
 		if ctx.Err() == nil {
@@ -163,7 +164,7 @@ func (p *Puller) Blob(a provider.Address, d digest.Digest) ([]byte, bool) {
 }
 
 // current returns a current release from memory, or nil.
-func (p *Puller) current(s subject) *release {
+func (p *Puller) current(s providerVersion) *release {
 	if a := p.releases.Current(s.String(), time.Now()); a != nil {
 		return a.Value
 	}
@@ -174,7 +175,7 @@ func (p *Puller) current(s subject) *release {
 // which leads to the SHA256SUMS file that lists all packages. The error wraps [ErrNotOffered] if the version is not offered,
 // and [catalog.ErrSource] if the origin fails. Any other error says why the version is refused. The warnings are about flaws
 // in the origin's response.
-func (p *Puller) resolve(ctx context.Context, s subject) (_ *release, warnings []string, err error) {
+func (p *Puller) resolve(ctx context.Context, s providerVersion) (_ *release, warnings []string, err error) {
 	l, err := p.list(ctx, s.provider)
 	if err != nil {
 		return nil, nil, err
@@ -192,7 +193,7 @@ func (p *Puller) resolve(ctx context.Context, s subject) (_ *release, warnings [
 	}
 	switch {
 	case errors.Is(err, origin.ErrVersionNotFound), errors.Is(err, origin.ErrPlatformNotFound):
-		return nil, nil, p.withdrawn(ctx, s, err)
+		return nil, nil, p.withdrawn(ctx, s.provider, s.version, err)
 	case trust.Refused(err):
 		return nil, nil, err
 	case err != nil:
@@ -265,12 +266,12 @@ func (p *Puller) ranked(platforms []provider.Platform) []provider.Platform {
 
 // withdrawn returns the error for a version that the origin lists, but does not have. If a new list no longer has the
 // version, the error wraps [ErrNotOffered]. Otherwise it wraps [catalog.ErrSource].
-func (p *Puller) withdrawn(ctx context.Context, s subject, err error) error {
-	l, lerr := p.askAgain(ctx, s.provider)
+func (p *Puller) withdrawn(ctx context.Context, a subject.Address, v provider.Version, err error) error {
+	l, lerr := p.askAgain(ctx, a)
 	if lerr != nil {
 		return lerr
 	}
-	if _, ok := l.offer(s.version); !ok {
+	if _, ok := l.offer(v); !ok {
 		return fmt.Errorf("%w: %v", ErrNotOffered, err)
 	}
 	return outage(err)

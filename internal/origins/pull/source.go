@@ -16,15 +16,19 @@ import (
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
+	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
 )
 
 // Selects implements [catalog.Origin].
-func (p *Puller) Selects(a provider.Address) bool { return p.o.Scope.Selector.Selects(a) }
+func (p *Puller) Selects(a subject.Address) bool {
+	return p.o.Scope.Selects(a) && (p.o.Modules != nil || subject.TraitsOf(a).Origins)
+}
 
 // Offers implements [catalog.Origin].
-func (p *Puller) Offers(ctx context.Context, a provider.Address) ([]catalog.Offer, []string, error) {
+func (p *Puller) Offers(ctx context.Context, a subject.Address) ([]catalog.Offer, []string, error) {
 	l, err := p.list(ctx, a)
 	if err != nil {
 		return nil, nil, err
@@ -33,26 +37,21 @@ func (p *Puller) Offers(ctx context.Context, a provider.Address) ([]catalog.Offe
 }
 
 // Forget implements [catalog.Origin].
-func (p *Puller) Forget(a provider.Address) {
-	p.lists.Drop(func(other provider.Address) bool { return other == a }, nil)
-	p.releases.Drop(func(about subject) bool { return about.provider == a }, nil)
+func (p *Puller) Forget(a subject.Address) {
+	p.lists.Drop(func(other subject.Address) bool { return other == a }, nil)
+	p.releases.Drop(func(about providerVersion) bool { return subject.Address(about.provider) == a }, nil)
+	p.moduleFetches.forget(a)
 }
 
 // Complete implements [catalog.Origin].
-func (p *Puller) Complete(ctx context.Context, a provider.Address, v provider.Version, stored *artifact.Version) (*artifact.Version, error) {
-	about := subject{a, v}
-	answer, err := p.lists.Get(ctx, a)
-	if err != nil {
-		return p.orStored(ctx, about, stored, outage(err))
+func (p *Puller) Complete(ctx context.Context, a subject.Address, v provider.Version, stored *artifact.Version) (*artifact.Version, error) {
+	if m, ok := a.(module.Address); ok {
+		return p.announce(ctx, moduleVersion{m, v}, stored)
 	}
-	offer, ok := answer.Value.offer(v)
-	// The list that was just searched decides, because the cache may have a newer one by now.
-	if !ok && stored == nil && !answer.Current(time.Now()) {
-		l, err := p.askAgain(ctx, a)
-		if err != nil {
-			return nil, err
-		}
-		offer, ok = l.offer(v)
+	about := providerVersion{a.(provider.Address), v}
+	offer, ok, err := p.find(ctx, a, v, stored == nil)
+	if err != nil {
+		return p.orStored(ctx, about, stored, err)
 	}
 	if !ok || stored != nil && covers(stored, offer) {
 		return stored, nil
@@ -69,8 +68,26 @@ func (p *Puller) Complete(ctx context.Context, a provider.Address, v provider.Ve
 	return p.merge(ctx, stored, r), nil
 }
 
+// find returns the origin's offer of a version. If fresh is set, a version is absent only from a current list.
+func (p *Puller) find(ctx context.Context, a subject.Address, v provider.Version, fresh bool) (offer catalog.Offer, ok bool, err error) {
+	answer, err := p.lists.Get(ctx, a)
+	if err != nil {
+		return offer, false, outage(err)
+	}
+	offer, ok = answer.Value.offer(v)
+	// The list that was just searched decides, because the cache may have a newer one by now.
+	if !ok && fresh && !answer.Current(time.Now()) {
+		l, err := p.askAgain(ctx, a)
+		if err != nil {
+			return offer, false, err
+		}
+		offer, ok = l.offer(v)
+	}
+	return offer, ok, nil
+}
+
 // orStored returns the stored version, or err if there is none. err says why the origin's version cannot be used.
-func (p *Puller) orStored(ctx context.Context, about subject, stored *artifact.Version, err error) (*artifact.Version, error) {
+func (p *Puller) orStored(ctx context.Context, about providerVersion, stored *artifact.Version, err error) (*artifact.Version, error) {
 	if stored == nil {
 		return nil, err
 	}
@@ -142,7 +159,7 @@ var (
 
 // Package implements [catalog.Origin].
 func (p *Puller) Package(a provider.Address, v provider.Version, pkg artifact.Package, stored catalog.Stored) catalog.Blob {
-	return &blob{stored, p, wanted{subject{a, v}, pkg.Platform, provider.PackageFilename(a, v, pkg.Platform), pkg.Digest}}
+	return &blob{stored, p, wanted{providerVersion{a, v}, pkg.Platform, provider.PackageFilename(a, v, pkg.Platform), pkg.Digest}}
 }
 
 // isOffered reports whether a verified release in memory has the package.

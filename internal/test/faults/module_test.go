@@ -23,6 +23,7 @@ import (
 type packedModule struct {
 	version artifact.Version
 	open    func() io.ReadCloser
+	archive []byte // a tar.gz with the same files
 }
 
 // packModule returns a module whose zip is in memory.
@@ -43,7 +44,12 @@ func packModule() (packedModule, error) {
 	}
 	defer z.Close()
 	data, err := io.ReadAll(z.Open())
+	if err != nil {
+		return packedModule{}, err
+	}
+	archive, err := archiveOf("main.tf", content)
 	return packedModule{
+		archive: archive,
 		version: artifact.Version{
 			Owner: module.MustParseAddress(originHost + "/acme/vpc/aws"), Version: provider.MustParseVersion(version),
 			Packages: []artifact.Package{{Digest: z.Digest, Size: z.Size, H1: z.H1}},

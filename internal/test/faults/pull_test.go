@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/origins/pull"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/faultproxy"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/release"
@@ -72,7 +73,7 @@ func (r *rig) servePullingWithin(dir string, limits pull.Limits) {
 			result, err := r.pusher.Push(ctx, rel)
 			return result, r.auth.Explain(err, r.repo)
 		},
-		Scope:     pull.Scope{Selector: provider.Selector{Include: []provider.Pattern{provider.MustParsePattern(originHost + "/acme/*")}}},
+		Scope:     pull.Scope{Selector: subject.Selector{Include: []subject.Pattern{provider.MustParsePattern(originHost + "/acme/*")}}},
 		Limits:    limits,
 		Directory: filepath.Join(dir, "origins"), Spool: filepath.Join(dir, "pull"), Log: slog.New(slog.NewTextHandler(r.log, nil)),
 	})

@@ -210,7 +210,7 @@ func inRigAt(t *testing.T, now time.Time, f func(*rig)) {
 
 func newRig(t *testing.T, name string) *rig {
 	r := &rig{t: t, net: memnet.New(), log: &collected.Text{}, repo: ociaddr.Repository{Registry: registryHost, Name: name}}
-	r.origin = r.listen(originHost+":443", shared.tls, publicModules{shared.public, testorigin.New(testorigin.Options{}, shared.release, shared.large)})
+	r.origin = r.listen(originHost+":443", shared.tls, publicModules{shared.public, withModules(testorigin.New(testorigin.Options{}, shared.release, shared.large))})
 	r.registry = r.listen(registryHost+":443", shared.tls, quirks.New(shared.registry.Handler(), quirks.Settings{Access: access}))
 	// The transport has the settings of the program's transport, except for the addresses.
 	r.transport = &http.Transport{
