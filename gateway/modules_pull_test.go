@@ -32,6 +32,7 @@ type moduleOrigin struct {
 	err            error  // of each call
 	storeErr       error  // of Store
 	before         func() // is called by Store first
+	unseen         bool   // Store succeeds, but the registry does not show the version
 	stored, listed int
 }
 
@@ -70,7 +71,7 @@ func (o *moduleOrigin) Store(_ context.Context, a module.Address, v provider.Ver
 	if o.before != nil {
 		o.before()
 	}
-	if o.storeErr == nil {
+	if o.storeErr == nil && !o.unseen {
 		o.b.publishModule(a, v.String(), v.String())
 	}
 	return o.storeErr
@@ -92,6 +93,8 @@ func pulledModules(t *testing.T, deny ...catalog.Deny) (*bench, *moduleOrigin) {
 // that a HEAD request stores nothing and a GET request stores the version once, and that clients then get it from the registry.
 func TestPulledModules(t *testing.T) {
 	b, o := pulledModules(t)
+	var used []string
+	b.options.Used = func(a subject.Address, v provider.Version) { used = append(used, a.String()+" "+v.String()) }
 	c := b.serve()
 	if a := c.get(moduleVersions); a.body != `{"modules":[{"versions":[{"version":"1.0.0"},{"version":"1.1.0"},{"version":"2.0.0"}]}]}` {
 		t.Errorf("versions: %+v", a)
@@ -119,6 +122,9 @@ func TestPulledModules(t *testing.T) {
 	if a := c.get(modulePrefix + "1.1.0/net-1.1.0.zip"); a.status != http.StatusOK || o.stored != 1 {
 		t.Errorf("a stored version: %+v, %d stored", a, o.stored)
 	}
+	if want := netModule.String() + " 1.0.0"; len(used) != 3 || used[0] != want || used[2] != netModule.String()+" 1.1.0" {
+		t.Errorf("used: %q", used)
+	}
 	for _, path := range []string{modulePrefix + "9.0.0/download", modulePrefix + "9.0.0/net-9.0.0.zip", "/hosts/" + host + "/v1/modules/acme/other/aws/versions"} {
 		if a := c.get(path); a.status != http.StatusNotFound || o.stored != 1 {
 			t.Errorf("%s: %+v, %d stored", path, a, o.stored)
@@ -132,6 +138,7 @@ func TestPulledModulesFail(t *testing.T) {
 	unavailable := fmt.Errorf("%w: 500", catalog.ErrSource)
 	for name, tc := range map[string]struct {
 		err, storeErr     error
+		unseen            bool
 		download, archive int
 		says              string
 	}{
@@ -139,11 +146,12 @@ func TestPulledModulesFail(t *testing.T) {
 		"the fetch fails":             {storeErr: unavailable, download: http.StatusOK, archive: http.StatusBadGateway, says: "the origin is unavailable"},
 		"a refused version":           {storeErr: errors.New("two tags for one version"), download: http.StatusOK, archive: http.StatusBadGateway, says: "the gateway's log says why"},
 		"a limit is reached":          {storeErr: &catalog.BusyError{Limit: "max_per_day", RetryAfter: time.Hour}, download: http.StatusOK, archive: http.StatusServiceUnavailable, says: "limit"},
+		"stored, and not shown":       {unseen: true, download: http.StatusOK, archive: http.StatusBadGateway, says: "registry"},
 		"the origin has withdrawn it": {storeErr: fmt.Errorf("%w: gone", catalog.ErrAbsent), download: http.StatusOK, archive: http.StatusNotFound, says: "not found"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b, o := pulledModules(t)
-			o.err, o.storeErr = tc.err, tc.storeErr
+			o.err, o.storeErr, o.unseen = tc.err, tc.storeErr, tc.unseen
 			c := b.serve()
 			if a := c.get(moduleDownload); a.status != tc.download {
 				t.Errorf("download: %+v", a)

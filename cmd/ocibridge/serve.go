@@ -69,6 +69,7 @@ Certificates and settings are read again when their files change, and on SIGHUP.
 
 With a pull_through block in the configuration file, serve fetches a provider that
 the registry lacks from its origin at the first request, verifies and stores it.
+Patterns of four parts in that block let it do the same for modules.
 Without a configuration file and without a template, serve does so for all
 providers if it listens on a loopback address. --no-pull-through turns it off.
 

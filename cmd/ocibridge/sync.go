@@ -67,7 +67,11 @@ A block that selects nothing is a failure, unless it has versions = "< 0.0.0".
 
 With closure = true in a module block, sync also stores the modules that the selected
 versions call, and those that these call, as module push --closure does. A warning names
-each source that no registry serves, with file and line.
+with file and line what it does not store: a source that is in no module registry or is no
+constant, a module without a repository in the templates, a module or a version that does
+not exist, and a version that is refused. In place of a refused version, clients get the
+next older one that the constraint allows, so sync stores that one. It is a failure if the
+origin of a called module fails or wants a login, or if its stored version cannot be read.
 
 With arguments, sync concerns these providers and modules alone. Each argument is the
 address of a block, or a pattern for several, such as registry.opentofu.org/hashicorp/*
@@ -89,7 +93,7 @@ the ages may have been lost.
 
 With --prune, sync removes the versions that no block selects, of providers and modules
 that have a block, and that no closure has. It never does so because an origin failed or
-lists fewer versions.
+lists fewer versions. If anything about a closure fails, it prunes no modules.
 Without --prune-limit it removes at most ten versions, and never the last one of a
 provider or a module.
 
@@ -103,11 +107,11 @@ output lists all exit statuses.`,
 			return f.completeKinds(cmd, subject.Kinds...)
 		},
 	}
-	f.commonFlags.register(cmd, "number of packages to transfer at once")
+	f.commonFlags.register(cmd, "number of packages and modules to transfer at once")
 	flags := cmd.Flags()
 	f.dryRunFlags.register(cmd, "print the plan and do nothing")
 	flags.BoolVar(&f.first, "first", false, "allow a first sync with a cooldown in repositories that have versions: the present versions do not wait")
-	flags.BoolVar(&f.prune, "prune", false, "remove versions that no block selects")
+	flags.BoolVar(&f.prune, "prune", false, "remove versions that no block selects and that no closure has")
 	flags.IntVar(&f.pruneLimit, "prune-limit", 0, "remove up to this number of versions, also the last one of a provider or a module (default: 10, and no last one)")
 	return cmd
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -214,7 +215,7 @@ func (r *syncRun) document(dryRun bool) any {
 // failure is a failed provider, module or version in JSON output. MarshalJSON adds the address as a member that is named
 // after its kind.
 type failure struct {
-	subject subject.Address
+	subject subject.Address  // may be nil
 	Version provider.Version `json:"version,omitzero"`
 	Message string           `json:"message"`
 	Hint    string           `json:"hint,omitempty"`
@@ -223,6 +224,9 @@ type failure struct {
 // MarshalJSON implements [json.Marshaler].
 func (f failure) MarshalJSON() ([]byte, error) {
 	type others failure
+	if f.subject == nil {
+		return json.Marshal(others(f))
+	}
 	return document.Join(subject.Member(f.subject), others(f))
 }
 

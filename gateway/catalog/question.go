@@ -52,6 +52,7 @@ type question struct {
 
 // question returns a question about a provider or a module.
 func (v View) question(k kind, of subject.Address) question {
+	v.union = v.union && (subject.TraitsOf(of).Origins || v.c.opts.Origin.Selects(of))
 	return question{
 		kind: k, union: v.union, prefix: v.c.prefix(v.union), subject: of,
 		account: sync.OnceValue(func() Account { return v.c.opts.Account(of) }),

@@ -309,14 +309,23 @@ func (c *Catalog) StoreModule(ctx context.Context, a module.Address, v provider.
 	}
 	// 3. Read it. Later answers of the union have it, too.
 	reg, err = c.askRegistry(ctx, a, v)
-	if failed != nil && (err != nil || reg.Err != nil) {
+	if failed == nil && err == nil && errors.Is(reg.Err, ErrAbsent) {
+		reg, err = c.askRegistry(ctx, a, v) // the first question may have joined one that began before the version was stored
+	}
+	switch {
+	case failed != nil && (err != nil || reg.Err != nil):
 		return nil, fmt.Errorf("store the module %w", Named(a, v, failed))
+	case err == nil && errors.Is(reg.Err, ErrAbsent):
+		return nil, Named(a, v, errStoredUnseen)
 	}
 	if err == nil && reg.Err == nil {
 		_, err = c.cache.Ask(ctx, c.Union().versionOf(a, v))
 	}
 	return itemOf(reg, err)
 }
+
+// errStoredUnseen does not wrap [ErrAbsent], because clients do not repeat a request after a 404.
+var errStoredUnseen = errors.New("it was stored, but the registry does not show it yet")
 
 // askRegistry asks the registry for a version, and for the list of tags, because the version can have a tag with a leading v.
 func (c *Catalog) askRegistry(ctx context.Context, a module.Address, v provider.Version) (*answer, error) {

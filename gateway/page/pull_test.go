@@ -1,11 +1,14 @@
 package page_test
 
 import (
+	"context"
 	"log/slog"
 	"net/http"
 	"strings"
 	"testing"
 
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/origins/pull"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/origin"
@@ -102,5 +105,46 @@ func TestPullThroughOnPages(t *testing.T) {
 	b.source.Close()
 	if got := c.get("/p/" + host + "/acme/unheard-of"); got.status/100 != 5 || !got.has("The origin cannot answer now") {
 		t.Errorf("without its origin: %d\n%s", got.status, got.text())
+	}
+}
+
+// moduleOrigin is an origin that has version 2.0.0 of the module net.
+type moduleOrigin struct{ catalog.Origin }
+
+func (moduleOrigin) Selects(a subject.Address) bool { return a == subject.Address(net) }
+
+func (moduleOrigin) Offers(context.Context, subject.Address) ([]catalog.Offer, []string, error) {
+	return []catalog.Offer{{Version: provider.MustParseVersion("2.0.0")}}, nil, nil
+}
+
+func (moduleOrigin) Complete(_ context.Context, a subject.Address, v provider.Version, stored *artifact.Version) (*artifact.Version, error) {
+	if stored != nil || v.String() != "2.0.0" {
+		return stored, nil
+	}
+	zip := artifact.Package{Filename: artifact.ZipName(a, v), Size: artifact.UnknownSize}
+	return &artifact.Version{Owner: a, Version: v, Packages: []artifact.Package{zip}, Provenance: artifact.Provenance{Location: "git::https://git.example/net?ref=v2.0.0"}}, nil
+}
+
+// TestPulledModulesOnPages shows that the page distinguishes stored versions of a module from those that only its origin has. The
+// origin's versions have no zip, and no link that would fetch one.
+func TestPulledModulesOnPages(t *testing.T) {
+	b := newBench(t).modules()
+	b.pushModule(net, "1.0.0", "1.0.0", "")
+	b.catalog.Origin, b.options.Pulls = moduleOrigin{}, moduleOrigin{}.Selects
+	c := b.serve(nil)
+	newest := c.get(netPage)
+	for _, want := range []string{"2.0.0 module newest", "2.0.0 at its origin", "It is not there yet.", "the gateway fetches it from git::https://git.example/net?ref=v2.0.0", "fetched, verified and stored when a client first requests it"} {
+		if !newest.has(want) {
+			t.Errorf("no %q in\n%s", want, newest.text())
+		}
+	}
+	if newest.has("net-2.0.0.zip") || newest.has("Manifest sha256:") {
+		t.Errorf("a version that is not stored has a zip:\n%s", newest.text())
+	}
+	if stored := c.get(netPage + "/1.0.0"); !stored.has("net-1.0.0.zip") || stored.has("not there yet") {
+		t.Errorf("a stored version:\n%s", stored.text())
+	}
+	if absent := c.get(netPage + "/3.0.0"); !absent.has("its origin, "+host+", does not offer it") || absent.has("redirects") {
+		t.Errorf("an absent version:\n%s", absent.text())
 	}
 }

@@ -35,6 +35,8 @@ type CalledModules struct {
 	Versions []ModuleRelease
 	// Failures are the modules and versions of which it is not known what they call.
 	Failures []Failure
+	// Err is set if it is not known what the starts call, and there is no single reason. Versions is empty then.
+	Err error
 }
 
 // ModuleRelease names a version of a module.
@@ -52,7 +54,8 @@ type closures struct {
 	mu       sync.Mutex
 	planners map[module.Address]*modulePlanner // those of the wants, and of the modules that were listed since
 
-	incomplete bool // it is not known which modules are called
+	incomplete bool  // it is not known which modules are called
+	failure    error // see [CalledModules.Err]
 }
 
 func newClosures(s *Syncer, wanted []*planner) *closures {
@@ -74,8 +77,9 @@ func (c *closures) follow(ctx context.Context) error {
 	var starts []OfferedModule
 	for _, p := range c.wanted {
 		if p.want.Closure {
-			c.incomplete = c.incomplete || p.failure != nil
-			starts = append(starts, c.planners[p.want.Subject.(module.Address)].selected()...)
+			of := c.planners[p.want.Subject.(module.Address)]
+			c.incomplete = c.incomplete || p.failure != nil || of.lacks()
+			starts = append(starts, of.selected()...)
 		}
 	}
 	if len(starts) == 0 {
@@ -100,6 +104,7 @@ func (c *closures) follow(ctx context.Context) error {
 		}
 		p.addCalled(planned)
 	}
+	c.failure, c.incomplete = called.Err, c.incomplete || called.Err != nil
 	for _, f := range called.Failures {
 		c.incomplete = true
 		c.planners[f.Subject.(module.Address)].fail(f)
@@ -128,11 +133,22 @@ func (c *closures) offers(ctx context.Context, a module.Address) ([]OfferedModul
 // selected returns the versions that the want selects, apart from those that cannot be stored.
 func (p *modulePlanner) selected() (out []OfferedModule) {
 	for _, o := range p.planned {
-		if p.failure == nil && (o.err == nil || p.state.versions[o.version] != "") {
+		if p.failure == nil && p.brings(o) {
 			out = append(out, p.offer(o.version))
 		}
 	}
 	return out
+}
+
+// brings reports whether clients get a selected version after the sync.
+func (p *modulePlanner) brings(o plannedVersion) bool {
+	return o.err == nil || p.state.versions[o.version] != ""
+}
+
+// lacks reports whether a selected version cannot be stored. Clients then get another stored version, which is not pruned, and
+// whose calls are not followed.
+func (p *modulePlanner) lacks() bool {
+	return slices.ContainsFunc(p.planned, func(o plannedVersion) bool { return !p.brings(o) })
 }
 
 // offers returns the stored versions, and the versions of the origin that do not wait.

@@ -19,6 +19,7 @@ type selfCalls struct {
 	*moduleOrigin
 	calls  []string
 	failed string // a version whose calls are not known
+	whole  error  // nothing is known
 	err    error
 
 	starts, offered string // of the last run
@@ -42,7 +43,10 @@ func (c *selfCalls) Follow(ctx context.Context, starts []reconcile.OfferedModule
 	if err = errors.Join(err, c.err); err != nil {
 		return nil, err
 	}
-	out := &reconcile.CalledModules{}
+	out := &reconcile.CalledModules{Err: c.whole}
+	if c.whole != nil {
+		return out, nil
+	}
 	for _, s := range starts {
 		out.Versions = append(out.Versions, reconcile.ModuleRelease{Module: s.Module, Version: s.Version})
 	}
@@ -98,6 +102,21 @@ func TestSyncWithClosure(t *testing.T) {
 	c.failed, c.err = "", errors.New("ended")
 	if _, err := reconcile.NewSyncer(b.options).Plan(t.Context(), []reconcile.Want{b.want}); !errors.Is(err, c.err) {
 		t.Error(err)
+	}
+}
+
+// TestClosureThatIsNotKnown shows that nothing is pruned if nothing is known of a closure, and that the versions that the block
+// selects are stored.
+func TestClosureThatIsNotKnown(t *testing.T) {
+	b, o := newModuleBench(t, "1.0.0", "2.0.0")
+	c := &selfCalls{moduleOrigin: o, whole: errors.New("too large")}
+	b.options.Closure, b.want.Closure = c, true
+	b.options.Prune, b.options.PruneLimit = true, 5
+	b.MustPushModule(o.fetched(provider.MustParseVersion("1.0.0")), pusher.Pushed)
+	b.constraint("2.0.0")
+	plan, out, err := b.sync()
+	if err != nil || plan != "+2.0.0" || len(out.Failures) != 1 || out.Failures[0].Subject != nil || !errors.Is(out.Failures[0].Err, c.whole) || b.tags() != "1.0.0 2.0.0" {
+		t.Errorf("too large: %v, %s, %+v, %s", err, plan, out, b.tags())
 	}
 }
 

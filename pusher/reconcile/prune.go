@@ -83,9 +83,17 @@ func anyFailed(failures []Failure, a subject.Address) bool {
 	return slices.ContainsFunc(failures, func(f Failure) bool { return f.Subject == a })
 }
 
-// prune removes the versions that the plan prunes. It skips providers and modules with failures.
+// prune removes the versions that the plan prunes. It skips providers and modules with failures. If a module of a plan with
+// closures was not stored, it skips all modules: clients get other versions than planned, and these call other modules.
 func (s *Syncer) prune(ctx context.Context, plan *Plan, out *Outcome) error {
 	steps := plan.pruneSteps(out.Failures)
+	ofModule := func(a subject.Address) bool { return a != nil && a.Kind() == subject.Module }
+	if plan.closed && slices.ContainsFunc(out.Failures[len(plan.Failures):], func(f Failure) bool { return ofModule(f.Subject) }) {
+		all := len(steps)
+		if steps = slices.DeleteFunc(steps, func(q Step) bool { return ofModule(q.Subject) }); len(steps) < all {
+			out.warn(keptModules)
+		}
+	}
 	if err := s.checkPrune(plan, steps); err != nil {
 		return err
 	}

@@ -124,7 +124,7 @@ type Step struct {
 
 // Failure is the failure to process a provider or a module, or one version of it.
 type Failure struct {
-	Subject subject.Address
+	Subject subject.Address  // nil: all closures together, see [CalledModules.Err]
 	Version provider.Version // zero: the whole provider or module
 	Err     error
 }
@@ -143,7 +143,11 @@ type Plan struct {
 	Kept int
 
 	states []*repositoryState
+	closed bool // it has closures
 }
+
+// keptModules is the warning of a prune that keeps the versions of modules.
+const keptModules = "no version of a module is pruned, because it is not known which modules other modules call"
 
 // Count returns the number of steps with an action, and the total size of their packages in
 // bytes. The total is -1 if the size of any step is unknown.
@@ -183,7 +187,7 @@ func (s *Syncer) Plan(ctx context.Context, wants []Want) (*Plan, error) {
 	if err := closures.follow(ctx); err != nil {
 		return nil, err
 	}
-	out := &Plan{}
+	out := &Plan{closed: slices.ContainsFunc(wants, func(w Want) bool { return w.Closure })}
 	for _, of := range closures.all() {
 		p := of.plan
 		out.Steps = append(out.Steps, p.Steps...)
@@ -192,6 +196,9 @@ func (s *Syncer) Plan(ctx context.Context, wants []Want) (*Plan, error) {
 		out.states = append(out.states, p.states...)
 		out.Unasked += p.Unasked
 		out.Kept += p.Kept
+	}
+	if closures.failure != nil {
+		out.Failures = append(out.Failures, Failure{Err: closures.failure})
 	}
 	if s.o.KeepModules || closures.incomplete {
 		out.keepModules()
@@ -207,7 +214,7 @@ func (p *Plan) keepModules() {
 	})
 	if kept := steps - len(p.Steps); kept > 0 {
 		p.Unasked += kept
-		p.Warnings = append(p.Warnings, "no version of a module is pruned, because it is not known which modules other modules call")
+		p.Warnings = append(p.Warnings, keptModules)
 	}
 }
 

@@ -113,15 +113,15 @@ func (s *Setup) mirroredHosts() []svchost.Hostname {
 
 // ModuleHosts returns the sorted hosts whose modules clients get from the gateway: those that module_mirror blocks
 // and the pull_through block include by name, and those of the modules in the embedded registry, apart from the gateway's own
-// host. The result contains publicHosts only if a block names them, or if a block for all hosts falls through. Otherwise, the gateway would hide
-// the other modules of these public registries.
+// host. The result contains publicHosts only if a module_mirror block names them, if one for all hosts falls through, or if
+// the pull_through block covers all of their modules. Otherwise, the gateway would hide the other modules of these registries.
 func (s *Setup) ModuleHosts() []svchost.Hostname {
 	out := slices.DeleteFunc(slices.Clone(s.Stored), func(host svchost.Hostname) bool {
 		return s.isOwn(host) || slices.Contains(publicHosts, host)
 	})
 	for _, host := range s.Pulled {
-		if !s.isOwn(host) {
-			out = append(out, host)
+		if !s.isOwn(host.Name) && (host.Whole || !slices.Contains(publicHosts, host.Name)) {
+			out = append(out, host.Name)
 		}
 	}
 	for _, m := range s.Modules {

@@ -28,7 +28,7 @@ type Setup struct {
 	Mirrors   []config.MirrorText // the oci_mirror blocks; empty for the embedded registry
 	Modules   []config.ModuleText // the module_mirror blocks
 	Stored    []svchost.Hostname  // the hosts of the modules in the embedded registry
-	Pulled    []svchost.Hostname  // the hosts whose modules the gateway pulls through
+	Pulled    []config.PulledHost // the hosts whose modules the gateway pulls through
 	Tokens    bool                // whether the gateway requires a token
 	CLIConfig string              // the file with the CLI configuration of a CI job
 	CAFile    string              // the CA file of a CI job; "" to omit it

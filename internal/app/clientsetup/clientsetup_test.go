@@ -50,6 +50,18 @@ func TestModuleHost(t *testing.T) {
 	}
 }
 
+// TestPulledModuleHosts shows that a host whose modules are pulled through has a host block, and a public registry only if all
+// of its modules are.
+func TestPulledModuleHosts(t *testing.T) {
+	s := clientsetup.Setup{URL: "https://gateway.example/", Pulled: []config.PulledHost{{Name: "registry.opentofu.org", Whole: true}, {Name: "registry.terraform.io"}, {Name: "native.example"}, {Name: "gateway.example"}}, Stored: []svchost.Hostname{"registry.acme.example"}}
+	if got := fmt.Sprint(s.ModuleHosts()); got != "[native.example registry.acme.example registry.opentofu.org]" {
+		t.Errorf("the hosts are %s", got)
+	}
+	if got, err := s.ModuleHost("registry.opentofu.org"); err != nil || !strings.Contains(got, "gateway.example/hosts/registry.opentofu.org/v1/modules/") {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
 // TestTexts shows how the setup changes each text. The test
 // cmd/ocibridge.TestScripts/config-client compares whole texts.
 func TestTexts(t *testing.T) {

@@ -1272,3 +1272,40 @@ func TestChanges(t *testing.T) {
 		t.Errorf("changes %v, want %v", got, want)
 	}
 }
+
+// TestPullThroughOfModules shows that the pull_through block takes patterns of both kinds, and which hosts of modules it names.
+func TestPullThroughOfModules(t *testing.T) {
+	const repositories = "oci_mirror {\n  repository_template = \"registry.acme.example/${hostname}/${namespace}/${type}\"\n}\n"
+	const moduleRepositories = "module_mirror {\n  repository_template = \"registry.acme.example/${hostname}/${namespace}/${name}/${system}\"\n}\n"
+	provided, called := provider.MustParseAddress("registry.opentofu.org/acme/widget"), module.MustParseAddress("registry.opentofu.org/acme/net/aws")
+	for name, tc := range map[string]struct {
+		before, text           string
+		ofProviders, ofModules bool
+		names                  bool
+		hosts                  string
+	}{
+		"no block":                    {"", "", false, false, false, "[]"},
+		"no patterns":                 {"", "pull_through {\n}\n", true, false, false, "[]"},
+		"providers":                   {"", "pull_through {\n  include = [\"registry.opentofu.org/*/*\"]\n}\n", true, false, true, "[]"},
+		"modules":                     {"", "pull_through {\n  include = [\"registry.opentofu.org/acme/*/*\", \"a.example/*/*/*\"]\n}\n", false, true, true, "[{a.example true} {registry.opentofu.org false}]"},
+		"both":                        {"", "pull_through {\n  include = [\"registry.opentofu.org/*/*\", \"registry.opentofu.org/*/*/*\"]\n}\n", true, true, true, "[{registry.opentofu.org true}]"},
+		"all hosts":                   {"", "pull_through {\n  include = [\"registry.opentofu.org/*/*\", \"*/*/*/*\"]\n}\n", true, true, false, "[]"},
+		"excluded":                    {"", "pull_through {\n  include = [\"registry.opentofu.org/*/*\", \"registry.opentofu.org/*/*/*\"]\n  exclude = [\"registry.opentofu.org/acme/net/*\"]\n}\n", true, false, true, "[{registry.opentofu.org false}]"},
+		"off":                         {"", "pull_through {\n  enabled = false\n  include = [\"registry.opentofu.org/*/*/*\"]\n}\n", false, true, true, "[]"},
+		"no repositories for modules": {repositories, "pull_through {\n  include = [\"registry.opentofu.org/*/*/*\"]\n}\n", false, true, true, "[]"},
+		"repositories for modules":    {repositories + moduleRepositories, "pull_through {\n  include = [\"registry.opentofu.org/*/*/*\"]\n}\n", false, true, true, "[{registry.opentofu.org true}]"},
+	} {
+		c := mustParse(t, tc.before+tc.text, machine{})
+		if got := fmt.Sprint(c.PulledModuleHosts()); got != tc.hosts {
+			t.Errorf("%s: the hosts are %s, want %s", name, got, tc.hosts)
+		}
+		if p := c.PullThrough; p != nil && (p.Selects(provided) != tc.ofProviders || p.Selects(called) != tc.ofModules || p.NamesHosts() != tc.names) {
+			t.Errorf("%s: %t, %t, %t", name, p.Selects(provided), p.Selects(called), p.NamesHosts())
+		}
+	}
+	for _, wrong := range []string{"registry.opentofu.org/*/*/*/*", "registry.opentofu.org/*", "registry.opentofu.org/acme/*/aws"} {
+		if _, err := parse("pull_through {\n  include = [\""+wrong+"\"]\n}\n", machine{}); err == nil {
+			t.Errorf("%s is accepted", wrong)
+		}
+	}
+}

@@ -144,19 +144,29 @@ func (c *Config) ModuleTexts() (out []ModuleText) {
 	return out
 }
 
+// PulledHost is a host whose modules the gateway pulls through.
+type PulledHost struct {
+	Name  svchost.Hostname
+	Whole bool // a pattern covers all modules of the host, and no exclude takes any away
+}
+
 // PulledModuleHosts returns the sorted hosts that the module patterns of the pull_through block include by name. It returns
 // nil if pull-through is off, or if there is no repository for modules.
-func (c *Config) PulledModuleHosts() (out []svchost.Hostname) {
+func (c *Config) PulledModuleHosts() (out []PulledHost) {
 	if c.PullThrough == nil || !c.PullThrough.Enabled || c.namesRepositories() && len(c.modules) == 0 {
 		return nil
 	}
+	excludes := slices.ContainsFunc(c.PullThrough.Selector.Exclude, func(p subject.Pattern) bool { return p.Kind() == subject.Module })
+	whole := map[svchost.Hostname]bool{}
 	for _, p := range c.PullThrough.Selector.Include {
 		if host, named := p.ServiceHost(); named && p.Kind() == subject.Module {
-			out = append(out, host)
+			whole[host] = whole[host] || p.Parts() == 1 && !excludes
 		}
 	}
-	slices.Sort(out)
-	return slices.Compact(out)
+	for _, host := range slices.Sorted(maps.Keys(whole)) {
+		out = append(out, PulledHost{host, whole[host]})
+	}
+	return out
 }
 
 // Effective contains every setting that is in effect, with its source. It contains no secrets.

@@ -223,7 +223,11 @@ func (o *Options) hosts() (*hosts, error) {
 // pulledModuleHosts returns the hosts whose modules are pulled through: those that the configuration names, and those of the
 // given hosts that a pattern for all hosts covers.
 func (o *Options) pulledModuleHosts(hosts []svchost.Hostname) []svchost.Hostname {
-	out, p := o.Settings.Config.PulledModuleHosts(), o.Settings.Config.PullThrough
+	var out []svchost.Hostname
+	for _, host := range o.Settings.Config.PulledModuleHosts() {
+		out = append(out, host.Name)
+	}
+	p := o.Settings.Config.PullThrough
 	if p == nil || !p.Enabled {
 		return out
 	}

@@ -65,8 +65,8 @@ func (s *site) names(ctx context.Context) page.Names {
 type pageSetup struct {
 	repositories *registry.Repositories
 	modules      []config.ModuleText
-	pulled       []svchost.Hostname // the hosts whose modules are pulled through
-	tokens       bool               // whether the gateway requires a token
+	pulled       []config.PulledHost // the hosts whose modules are pulled through
+	tokens       bool                // whether the gateway requires a token
 }
 
 // texts returns the output of "config client" for the gateway with the given URL. The texts name registries, providers

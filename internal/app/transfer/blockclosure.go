@@ -54,7 +54,7 @@ func (c *BlockClosure) Follow(ctx context.Context, starts []reconcile.OfferedMod
 		return nil, context.Cause(ctx)
 	case err != nil:
 		err = hint.Replace(fmt.Errorf("closure of the module blocks: %w", err), "let fewer blocks have closure = true, or let them select fewer versions")
-		f.fail(starts[0].Module, provider.Version{}, err)
+		f.out.Err = err
 		return f.out, nil
 	}
 	c.Missing = result.Missing
@@ -83,14 +83,14 @@ func (f *followedBlocks) fail(a module.Address, v provider.Version, err error) {
 }
 
 // Versions implements [closure.Origin].
-func (f *followedBlocks) Versions(ctx context.Context, a module.Address) (out []provider.Version, err error) {
+func (f *followedBlocks) Versions(ctx context.Context, a module.Address) (out []closure.Offer, err error) {
 	offered, err := f.offers(ctx, a)
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
 	f.mu.Lock()
 	for _, o := range offered {
-		out = append(out, o.Version)
+		out = append(out, closure.Offer{Version: o.Version, Stored: o.Stored})
 		f.offered[closure.Release{Module: a, Version: o.Version}] = o
 	}
 	f.mu.Unlock()
@@ -127,16 +127,25 @@ func (f *followedBlocks) Package(ctx context.Context, a module.Address, v provid
 	if f.starts[r] {
 		return &closure.Package{}, nil
 	}
-	return nil, fmt.Errorf("%w: %w", closure.ErrAbsent, err)
+	return nil, notAvailable(err)
 }
 
-// absences are the errors that mean that one version cannot be stored, and that a later sync will not find it either.
+// absences are the errors that mean that one version cannot be stored, and that a later sync will not find it either. A server
+// that wants a login, or that hides a repository, is not among them: it says nothing about the version.
 var absences = []error{
-	gitfiles.ErrDenied, gitfiles.ErrNoRef, gitfiles.ErrNoRepository, gitfiles.ErrRefused,
+	gitfiles.ErrNoRef, gitfiles.ErrRefused,
 	moduleorigin.ErrArchive, moduleorigin.ErrLocation, moduleorigin.ErrNoFolder, moduleorigin.ErrTwins,
 	modulezip.ErrUnpackable, origin.ErrVersionNotFound,
 }
 
 func isAbsent(err error) bool {
 	return slices.ContainsFunc(absences, func(absence error) bool { return errors.Is(err, absence) })
+}
+
+// notAvailable wraps the error of a version in [closure.ErrAbsent], or in [closure.ErrFailed] if it says nothing about the version.
+func notAvailable(err error) error {
+	if isAbsent(err) {
+		return fmt.Errorf("%w: %w", closure.ErrAbsent, err)
+	}
+	return fmt.Errorf("%w: %w", closure.ErrFailed, err)
 }

@@ -229,7 +229,7 @@ func (c *moduleClosure) push(ctx context.Context, jobs int, progress ModuleProgr
 }
 
 // Versions implements [closure.Origin].
-func (c *moduleClosure) Versions(ctx context.Context, a module.Address) ([]provider.Version, error) {
+func (c *moduleClosure) Versions(ctx context.Context, a module.Address) (out []closure.Offer, err error) {
 	if _, err := c.to.Templates.Repository(a); err != nil {
 		return nil, fmt.Errorf("%w: %w", closure.ErrAbsent, err)
 	}
@@ -237,18 +237,21 @@ func (c *moduleClosure) Versions(ctx context.Context, a module.Address) ([]provi
 	if err != nil {
 		return nil, err
 	}
-	versions, err := pusher.Stored{Subject: a, Repository: dest.Repository, Store: dest.Store}.Versions(ctx)
+	stored, err := pusher.Stored{Subject: a, Repository: dest.Repository, Store: dest.Store}.Versions(ctx)
 	if err != nil {
 		return nil, err
+	}
+	for _, v := range stored {
+		out = append(out, closure.Offer{Version: v, Stored: true})
 	}
 	listing, err := c.with.origin.Registry.ModuleVersions(ctx, a)
 	switch {
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
-	case isNoModule(err) && len(versions) > 0:
-		return versions, nil
+	case isNoModule(err) && len(stored) > 0:
+		return out, nil
 	case err != nil: // the host may be down, or no longer exist: other modules do not depend on it
-		return versions, fmt.Errorf("%w: %w", closure.ErrAbsent, err)
+		return out, fmt.Errorf("%w: %w", closure.ErrAbsent, err)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -259,11 +262,11 @@ func (c *moduleClosure) Versions(ctx context.Context, a module.Address) ([]provi
 			f.module, f.version, f.spellings, f.dest = a, v, listing.Spellings[v], dest
 			c.fetches[r] = &f
 		}
-		if !slices.Contains(versions, v) {
-			versions = append(versions, v)
+		if !slices.Contains(stored, v) {
+			out = append(out, closure.Offer{Version: v})
 		}
 	}
-	return versions, nil
+	return out, nil
 }
 
 // isNoModule reports whether an error means that an origin does not have a module.
@@ -290,7 +293,7 @@ func (c *moduleClosure) Package(ctx context.Context, a module.Address, v provide
 	}
 	p, failed := c.stored(ctx, f.dest, a, v)
 	if errors.Is(failed, errdef.ErrNotFound) || artifact.IsContent(failed) {
-		return nil, fmt.Errorf("%w: %w", closure.ErrAbsent, err)
+		return nil, notAvailable(err)
 	}
 	return p, failed // clients get the stored version, whatever the origin says
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/registries/query"
 	"github.com/ocibridge/ocibridge/internal/registries/registry"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/stored"
+	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
@@ -241,7 +242,10 @@ func TestOpenWants(t *testing.T) {
 	}
 	c := &config.Config{
 		Providers:   []config.Provider{block("a", config.Source{Folder: dir}), block("b", config.Source{Folder: dir}), block("c", config.Source{}), block("d", config.Source{Folder: dir + "/gone"})},
-		PullThrough: &config.PullThrough{Enabled: true, Scope: pull.Scope{Selector: subject.Selector{Include: []subject.Pattern{provider.MustParsePattern(stored.Host + "/acme/c")}}}},
+		PullThrough: &config.PullThrough{Enabled: true, Scope: pull.Scope{Selector: subject.Selector{Include: []subject.Pattern{provider.MustParsePattern(stored.Host + "/acme/c"), module.MustParsePattern(stored.Host + "/acme/m/aws")}}}},
+	}
+	for _, name := range []string{"m", "n"} {
+		c.Modules = append(c.Modules, config.Module{Address: module.MustParseAddress(stored.Host + "/acme/" + name + "/aws")})
 	}
 	registry := origin.NewRegistry(origin.RegistryOptions{})
 	w := transfer.OpenWants(c, transfer.AllBlocks(c), registry, "")
@@ -252,7 +256,7 @@ func TestOpenWants(t *testing.T) {
 	if _, err := w.Wants[3].Source.Versions(t.Context(), provider.MustParseAddress(stored.Host+"/acme/d")); err == nil || !strings.Contains(err.Error(), "provider block at") {
 		t.Errorf("%v", err)
 	}
-	if w.Wants[1].Keep || !w.Wants[2].Keep {
+	if w.Wants[1].Keep || !w.Wants[2].Keep || !w.Wants[4].Keep || w.Wants[5].Keep {
 		t.Errorf("with pull-through: %+v", w.Wants)
 	}
 }

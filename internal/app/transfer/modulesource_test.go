@@ -36,7 +36,7 @@ type moduleBench struct {
 	t         *testing.T
 	git       *gitserver.Server
 	at        string            // HOST:PORT
-	locations map[string]string // by version; of the modules called/NAME/aws by NAME for 1.0.0, or by "NAME VERSION"
+	locations map[string]string // by version; of the modules called/NAME/aws by NAME for 1.0.0, and by "NAME VERSION" for others
 	registry  *origin.Registry
 	transport *http.Transport // of registry
 	dest      repo.Destination
@@ -86,11 +86,13 @@ func newModuleBenchAt(t *testing.T, git *gitserver.Server) *moduleBench {
 	})
 	mux.HandleFunc("/v1/modules/called/{name}/aws/versions", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		if b.locations[r.PathValue("name")+" v1.0.0"] != "" {
-			fmt.Fprint(w, `{"modules":[{"versions":[{"version":"1.0.0"},{"version":"v1.0.0"}]}]}`)
-			return
+		listed := `{"version":"1.0.0"}`
+		for key := range b.locations {
+			if name, version, ok := strings.Cut(key, " "); ok && name == r.PathValue("name") {
+				listed += fmt.Sprintf(`,{"version":%q}`, version)
+			}
 		}
-		fmt.Fprint(w, `{"modules":[{"versions":[{"version":"1.0.0"}]}]}`)
+		fmt.Fprintf(w, `{"modules":[{"versions":[%s]}]}`, listed)
 	})
 	mux.HandleFunc("/v1/modules/called/{name}/aws/{version}/download", func(w http.ResponseWriter, r *http.Request) {
 		location, ok := b.locations[strings.TrimSuffix(r.PathValue("name")+" "+r.PathValue("version"), " 1.0.0")]

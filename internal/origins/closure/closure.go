@@ -5,6 +5,10 @@
 // be offered, and this version is followed itself. A version that is in the closure for another reason does not count as a
 // match: it may be older.
 //
+// A version that is not stored and that cannot be brought is never listed to clients: they select the next older one. The
+// closure follows them there. If several of these versions in a row cannot be brought, or if the origin fails, it takes the
+// newest stored version, because clients have that one in any case.
+//
 // A module is followed as clients read it: its folder, the folders that local sources name, and the folder that a caller
 // names with //FOLDER. Of the modules that [Options.Starts] names, the submodules are followed, too, because nobody knows
 // which of them will be called. Files of tests and examples are not followed.
@@ -41,22 +45,34 @@ const (
 	maxTexts    = 64 << 20 // bytes of the declarations of all packages
 	maxSelected = 10_000   // different constraints of all modules together
 	maxMissing  = 1_000
+	maxRefused  = 5 // versions for one constraint that are not stored and cannot be brought
 )
 
 // PublicHosts are the registries of sources without a host: that of Terraform and that of OpenTofu.
 var PublicHosts = []svchost.Hostname{"registry.terraform.io", "registry.opentofu.org"}
 
-// ErrAbsent means that a module or a version cannot be brought, because of what it is or because it does not exist.
-var ErrAbsent = errors.New("not available")
+var (
+	// ErrAbsent means that a module or a version cannot be brought, because of what it is or because it does not exist.
+	ErrAbsent = errors.New("not available")
+	// ErrFailed is the [ErrAbsent] of a version whose origin failed. The origin's other versions may be in the same place.
+	ErrFailed = fmt.Errorf("%w: its origin failed", ErrAbsent)
+)
 
 // Origin has the modules that can be in a closure. It is used concurrently.
 type Origin interface {
 	// Versions returns the versions that clients can be offered: the stored ones, and those that can be stored. The error
 	// wraps [ErrAbsent] if there is no such module, or if it cannot be reached. It can come with the stored versions, which
 	// are then followed.
-	Versions(context.Context, module.Address) ([]provider.Version, error)
-	// Package returns what a version declares. The error wraps [ErrAbsent] if the version cannot be stored.
+	Versions(context.Context, module.Address) ([]Offer, error)
+	// Package returns what a version declares. The error wraps [ErrAbsent] if the version cannot be stored, and [ErrFailed]
+	// if this is not known.
 	Package(context.Context, module.Address, provider.Version) (*Package, error)
+}
+
+// Offer is a version that clients can be offered.
+type Offer struct {
+	Version provider.Version
+	Stored  bool // clients are offered it in any case
 }
 
 // Options say what a closure begins with.
@@ -135,7 +151,7 @@ func (r *Result) Check() error {
 
 // Follow returns the closure. An error wraps [ErrTooLarge] if it exceeds a limit.
 func Follow(ctx context.Context, o Options) (*Result, error) {
-	w := &walker{o: o, out: &Result{}, packages: map[Release]*Package{}, resolved: map[visit]bool{}, reached: map[Release]map[string]bool{}, versions: map[module.Address]*listed{}, reported: map[Missing]bool{}}
+	w := &walker{o: o, out: &Result{}, packages: map[Release]*Package{}, absent: map[Release]error{}, resolved: map[folderOf]bool{}, followed: map[visit]bool{}, reached: map[Release]map[string]bool{}, versions: map[module.Address]*listed{}, reported: map[Missing]bool{}}
 	if w.o.Jobs == 0 {
 		w.o.Jobs = 4
 	}
@@ -161,7 +177,7 @@ func Follow(ctx context.Context, o Options) (*Result, error) {
 		if depth > maxDepth {
 			return nil, tooLarge("modules call each other more than %d deep, at last %s", maxDepth, next[0].Release)
 		}
-		if err := w.load(ctx, next); err != nil {
+		if next, err = w.load(ctx, next); err != nil {
 			return nil, err
 		}
 		requests = nil
@@ -197,6 +213,8 @@ type visit struct {
 	folder string // in the module, with slashes; "" is the module itself
 	start  bool   // also follow the submodules
 	by     Place
+
+	selected *selection // the reason for the version; nil for a start
 }
 
 // request is a call of a module in a registry.
@@ -212,13 +230,13 @@ type request struct {
 type listed struct {
 	versions candidates
 	err      error
-	selected map[string]selection // by the constraint
+	selected map[string]*selection // by the constraint
 }
 
-// selection is the version that clients select.
-type selection struct {
-	version provider.Version
-	err     error
+// folderOf is a folder of the version that clients select for a constraint.
+type folderOf struct {
+	*selection
+	folder string
 }
 
 type walker struct {
@@ -226,8 +244,10 @@ type walker struct {
 	own      bool // sources without a host are at the host of their module, if it is public
 	out      *Result
 	packages map[Release]*Package
+	absent   map[Release]error // of those that are not in packages
 	texts    int
-	resolved map[visit]bool              // without the callers
+	resolved map[folderOf]bool
+	followed map[visit]bool              // without the callers
 	reached  map[Release]map[string]bool // the folders that were followed
 	versions map[module.Address]*listed
 	selected int // the number of different constraints
@@ -257,8 +277,64 @@ func withoutSecrets(source string) string {
 	return source
 }
 
-// load reads the packages of the visits that are not read yet, and adds their releases to the result.
-func (w *walker) load(ctx context.Context, visits []visit) error {
+// load reads the packages of the visits. It returns the visits of versions that are there, without those that it has returned
+// before. A visit of a version that cannot be brought becomes one of the version that clients select then.
+func (w *walker) load(ctx context.Context, visits []visit) (out []visit, err error) {
+	for len(visits) > 0 {
+		if err := w.read(ctx, visits); err != nil {
+			return nil, err
+		}
+		var again []visit
+		for _, v := range visits {
+			s := v.selected
+			switch {
+			case w.absent[v.Release] == nil:
+				if s != nil {
+					w.reportRefused(v, "clients get "+v.Version.String()+" instead")
+				}
+				if key := (visit{Release: v.Release, folder: v.folder, start: v.start}); !w.followed[key] {
+					w.followed[key] = true
+					out = append(out, v)
+				}
+			case w.advance(s, v.Module):
+				v.Version = s.version()
+				again = append(again, v)
+			default:
+				w.reportRefused(v, "")
+			}
+		}
+		visits = again
+	}
+	return out, nil
+}
+
+// advance moves a selection past the versions that cannot be brought. It returns false if none is left.
+func (w *walker) advance(s *selection, a module.Address) bool {
+	for s.at < len(s.candidates) {
+		err := w.absent[Release{a, s.version()}]
+		if err == nil {
+			return true
+		}
+		s.refuse(err)
+	}
+	return false
+}
+
+// reportRefused adds the version that clients would have selected, once for each selection.
+func (w *walker) reportRefused(v visit, instead string) {
+	s := v.selected
+	if s.err == nil || s.reported {
+		return
+	}
+	s.reported = true
+	if instead != "" {
+		instead = "; " + instead
+	}
+	w.missing(v.by, v.Module.String(), "%s: %v%s", s.first, s.err, instead)
+}
+
+// read reads the packages of the visits that are not read yet, and adds their releases to the result.
+func (w *walker) read(ctx context.Context, visits []visit) error {
 	var fresh []visit
 	for _, v := range visits {
 		if _, known := w.packages[v.Release]; !known {
@@ -287,7 +363,7 @@ func (w *walker) load(ctx context.Context, visits []visit) error {
 	}
 	for i, v := range fresh {
 		if absent[i] != nil {
-			w.missing(v.by, v.Module.String(), "%s: %v", v.Version, absent[i])
+			w.absent[v.Release] = absent[i]
 			continue
 		}
 		if w.texts += read[i].kept; w.texts > maxTexts {
@@ -302,9 +378,6 @@ func (w *walker) load(ctx context.Context, visits []visit) error {
 // follow returns what the folder of a visit, and the folders that it reaches, call.
 func (w *walker) follow(v visit) (out []request) {
 	p := w.packages[v.Release]
-	if p == nil {
-		return nil
-	}
 	from := path.Join(p.root, v.folder)
 	begin := []string{from}
 	if v.start {
@@ -411,28 +484,27 @@ func (w *walker) resolve(ctx context.Context, requests []request) (out []visit, 
 		if l.err != nil && len(l.versions) == 0 {
 			continue
 		}
-		of, known := l.selected[r.constraint]
-		if !known {
+		of := l.selected[r.constraint]
+		if of == nil {
 			if err := context.Cause(ctx); err != nil {
 				return nil, err
 			}
 			if w.selected++; w.selected > maxSelected {
 				return nil, tooLarge("it has more than %d different constraints", maxSelected)
 			}
-			of.version, of.err = l.versions.newest(r.constraint)
+			of = l.versions.allowed(r.constraint)
 			l.selected[r.constraint] = of
 		}
-		if of.err != nil {
-			w.missing(r.by, r.source, "%s: %v", r.module, of.err)
+		if of.none != nil {
+			w.missing(r.by, r.source, "%s: %v", r.module, of.none)
 			continue
 		}
-		v := visit{Release: Release{r.module, of.version}, folder: r.folder}
-		if w.resolved[v] {
+		key := folderOf{of, r.folder}
+		if w.resolved[key] || of.at == len(of.candidates) {
 			continue
 		}
-		w.resolved[v] = true
-		v.by = r.by
-		out = append(out, v)
+		w.resolved[key] = true
+		out = append(out, visit{Release: Release{r.module, of.version()}, folder: r.folder, by: r.by, selected: of})
 	}
 	return out, nil
 }
@@ -459,7 +531,7 @@ func (w *walker) list(ctx context.Context, requests []request) error {
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			found[r.module] = &listed{newCandidates(versions), err, map[string]selection{}}
+			found[r.module] = &listed{newCandidates(versions), err, map[string]*selection{}}
 			return nil
 		})
 	}

@@ -27,7 +27,7 @@ import (
 const host = "registry.acme.example/"
 
 // memory is an origin in memory. The keys are NAMESPACE/NAME/SYSTEM@VERSION of modules at host, or an address with another
-// host. Each value is a text with files: a line "-- NAME" begins a file.
+// host. Each value is a text with files: a line "-- NAME" begins a file. A text that begins with = is a stored version.
 type memory struct {
 	modules  map[string]string
 	packages atomic.Int64 // how many packages were read
@@ -40,10 +40,10 @@ func address(name string) module.Address {
 	return module.MustParseAddress(name)
 }
 
-func (m *memory) Versions(_ context.Context, a module.Address) (out []provider.Version, err error) {
-	for key := range m.modules {
+func (m *memory) Versions(_ context.Context, a module.Address) (out []closure.Offer, err error) {
+	for key, text := range m.modules {
 		if name, version, _ := strings.Cut(key, "@"); address(name) == a {
-			out = append(out, provider.MustParseVersion(version))
+			out = append(out, closure.Offer{Version: provider.MustParseVersion(version), Stored: strings.HasPrefix(text, "=")})
 		}
 	}
 	if out == nil {
@@ -59,8 +59,12 @@ func (m *memory) Package(ctx context.Context, a module.Address, v provider.Versi
 		if address(name) != a || version != v.String() {
 			continue
 		}
-		if text == "broken" {
+		text = strings.TrimPrefix(text, "=")
+		switch text {
+		case "broken":
 			return nil, fmt.Errorf("%w: its location is of the kind hg", closure.ErrAbsent)
+		case "down":
+			return nil, fmt.Errorf("%w: timeout", closure.ErrFailed)
 		}
 		root, text, _ := strings.Cut(text, "|")
 		return closure.Read(ctx, files(text), root)
@@ -90,6 +94,11 @@ func call(source, version string) string {
 func follow(t *testing.T, m map[string]string, o closure.Options) (releases, missing string, result *closure.Result) {
 	t.Helper()
 	o.Origin = &memory{modules: m}
+	return followed(t, o)
+}
+
+func followed(t *testing.T, o closure.Options) (releases, missing string, result *closure.Result) {
+	t.Helper()
 	result, err := closure.Follow(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
@@ -226,6 +235,65 @@ a/a/x 1.0.0, main.tf:7: https://web.example/x.zip: it is not in a module registr
 	}
 }
 
+// TestVersionsThatCannotBeBrought shows that clients then select the next older version, which is followed, and that a stored
+// version is never passed over for an older one.
+func TestVersionsThatCannotBeBrought(t *testing.T) {
+	const empty, refused, down = "|-- main.tf\n", ": not available: its location is of the kind hg", ": not available: its origin failed: timeout"
+	child := "|-- main.tf\n" + call(host+"a/c/x", "")
+	for _, tt := range []struct {
+		about         string
+		calls         string
+		versions      map[string]string // of a/b/x
+		want, missing string
+		read          int64 // packages
+	}{
+		{"the next older version", call(host+"a/b/x", "~> 1.0"), map[string]string{"2.0.0": empty, "1.2.0": "broken", "1.1.0": child, "1.0.0": empty},
+			"a/b/x@1.1.0 a/c/x@1.0.0", "main.tf:1: a/b/x: 1.2.0" + refused + "; clients get 1.1.0 instead", 4},
+		{"the stored version", call(host+"a/b/x", "~> 1.0"), map[string]string{"1.2.0": "broken", "1.1.0": "=" + child, "1.0.0": empty},
+			"a/b/x@1.1.0 a/c/x@1.0.0", "main.tf:1: a/b/x: 1.2.0" + refused + "; clients get 1.1.0 instead", 4},
+		{"a stored version that cannot be read", call(host+"a/b/x", ""), map[string]string{"1.1.0": "=broken", "1.0.0": child},
+			"", "main.tf:1: a/b/x: 1.1.0" + refused, 2},
+		{"an origin that is down", call(host+"a/b/x", ""), map[string]string{"1.3.0": "down", "1.2.0": child, "1.1.0": "=" + empty, "1.0.0": "=" + child},
+			"a/b/x@1.1.0", "main.tf:1: a/b/x: 1.3.0" + down + "; clients get 1.1.0 instead", 3},
+		{"an origin that is down, and nothing stored", call(host+"a/b/x", ""), map[string]string{"1.3.0": "down", "1.2.0": child},
+			"", "main.tf:1: a/b/x: 1.3.0" + down, 2},
+		{"refused, and then down", call(host+"a/b/x", ""), map[string]string{"1.3.0": "broken", "1.2.0": "down", "1.1.0": child},
+			"", "main.tf:1: a/b/x: 1.3.0" + refused, 3},
+		{"too many", call(host+"a/b/x", ""), map[string]string{"1.6.0": "broken", "1.5.0": "broken", "1.4.0": "broken", "1.3.0": "broken", "1.2.0": "broken", "1.1.0": child},
+			"", "main.tf:1: a/b/x: 1.6.0" + refused, 6},
+		{"too many, and one stored", call(host+"a/b/x", ""), map[string]string{"1.6.0": "broken", "1.5.0": "broken", "1.4.0": "broken", "1.3.0": "broken", "1.2.0": "broken", "1.1.0": child, "1.0.0": "=" + child},
+			"a/b/x@1.0.0 a/c/x@1.0.0", "main.tf:1: a/b/x: 1.6.0" + refused + "; clients get 1.0.0 instead", 8},
+		{"several constraints and folders", call(host+"a/b/x", "~> 1.1") + call(host+"a/b/x", "1.2.0") + call(host+"a/b/x//modules/s", "~> 1.1") + call(host+"a/b/x", ">= 1.0"),
+			map[string]string{"1.2.0": "broken", "1.1.0": empty + "-- modules/s/main.tf\n" + call(host+"a/c/x", ""), "1.0.0": empty},
+			"a/b/x@1.1.0 a/c/x@1.0.0", "main.tf:13: a/b/x: 1.2.0" + refused + "; clients get 1.1.0 instead\n" +
+				"main.tf:1: a/b/x: 1.2.0" + refused + "; clients get 1.1.0 instead\nmain.tf:5: a/b/x: 1.2.0" + refused, 4},
+		{"found out before", call(host+"a/d/x", "") + call(host+"a/b/x", "~> 1.1"), map[string]string{"1.2.0": "broken", "1.1.0": child},
+			"a/b/x@1.1.0 a/c/x@1.0.0 a/d/x@1.0.0", "main.tf:4: a/b/x: 1.2.0" + refused + "; clients get 1.1.0 instead\n" +
+				"a/d/x 1.0.0, main.tf:1: a/b/x: 1.2.0" + refused + "; clients get 1.1.0 instead", 5},
+	} {
+		t.Run(tt.about, func(t *testing.T) {
+			m := &memory{modules: map[string]string{
+				"a/a/x@1.0.0": "|-- main.tf\n" + tt.calls, "a/c/x@1.0.0": empty, "a/d/x@1.0.0": "|-- main.tf\n" + call(host+"a/b/x", ""),
+			}}
+			for v, text := range tt.versions {
+				m.modules["a/b/x@"+v] = text
+			}
+			o := start("a/a/x@1.0.0")
+			o.Origin = m
+			got, missing, _ := followed(t, o)
+			if want := strings.TrimSpace("a/a/x@1.0.0 " + tt.want); got != want {
+				t.Errorf("\n got %s\nwant %s", got, want)
+			}
+			if missing = strings.ReplaceAll(missing, "a/a/x 1.0.0, ", ""); missing != tt.missing {
+				t.Errorf("missing are\n%s\nwant\n%s", missing, tt.missing)
+			}
+			if n := m.packages.Load(); n != tt.read {
+				t.Errorf("%d packages were read, want %d", n, tt.read)
+			}
+		})
+	}
+}
+
 // TestOrder shows that a caller comes before what it calls, and that each found version names its caller.
 func TestOrder(t *testing.T) {
 	m := &memory{modules: map[string]string{
@@ -311,15 +379,15 @@ func (c cancelling) Package(ctx context.Context, a module.Address, v provider.Ve
 // failing is an origin that cannot list versions.
 type failing struct{ *memory }
 
-func (failing) Versions(context.Context, module.Address) ([]provider.Version, error) {
+func (failing) Versions(context.Context, module.Address) ([]closure.Offer, error) {
 	return nil, fs.ErrPermission
 }
 
 // endless is an origin in which each module calls another one, or many others.
 type endless struct{ form string }
 
-func (endless) Versions(context.Context, module.Address) ([]provider.Version, error) {
-	return []provider.Version{provider.MustParseVersion("1.0.0")}, nil
+func (endless) Versions(context.Context, module.Address) ([]closure.Offer, error) {
+	return []closure.Offer{{Version: provider.MustParseVersion("1.0.0")}}, nil
 }
 
 func (e endless) Package(ctx context.Context, a module.Address, _ provider.Version) (*closure.Package, error) {
@@ -337,7 +405,7 @@ func (e endless) Package(ctx context.Context, a module.Address, _ provider.Versi
 func TestReadIsBounded(t *testing.T) {
 	text := &strings.Builder{}
 	for i := range 20 {
-		fmt.Fprintf(text, "-- f%d/main.tf\n%s", i, strings.Repeat(call("a/"+strings.Repeat("b", 60)+"/c", "1.0.0"), 1_000))
+		fmt.Fprintf(text, "-- f%d/main.tf\n%s", i, strings.Repeat(call("a/"+strings.Repeat("b", 1_900)+"/c", "1.0.0"), 100))
 	}
 	if _, err := closure.Read(t.Context(), files(text.String()), ""); !errors.Is(err, closure.ErrTooLarge) {
 		t.Errorf("many calls: %v", err)

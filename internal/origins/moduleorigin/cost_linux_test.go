@@ -5,10 +5,7 @@ import (
 	"archive/zip"
 	"bytes"
 	"compress/gzip"
-	"context"
 	"crypto/sha512"
-	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"io"
 	"io/fs"
@@ -17,45 +14,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ocibridge/ocibridge/internal/origins/closure"
-	"github.com/ocibridge/ocibridge/internal/origins/moduleorigin"
-	"github.com/ocibridge/ocibridge/internal/origins/modulezip"
 	"github.com/ocibridge/ocibridge/internal/test/testkit"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/cost"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/tlsca"
-	"github.com/ocibridge/ocibridge/origin"
 )
-
-// fetchAndPack fetches the archive at the location in the first argument, with the certificate authority in the second, into the
-// folder in the third. It packs the folder, and reads what its files call.
-func fetchAndPack(args []string) error {
-	pem, err := os.ReadFile(args[1])
-	if err != nil {
-		return err
-	}
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(pem)
-	ctx := context.Background()
-	o := &moduleorigin.Origin{Registry: origin.NewRegistry(origin.RegistryOptions{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}})}
-	l, err := moduleorigin.ParseLocation(args[0])
-	if err == nil {
-		_, err = o.Fetch(ctx, l, args[2])
-	}
-	if err != nil {
-		return err
-	}
-	z, err := modulezip.PackFetched(ctx, args[2])
-	if err != nil {
-		return err
-	}
-	defer z.Close()
-	files, err := z.FS()
-	if err != nil {
-		return err
-	}
-	_, err = closure.Read(ctx, files, "")
-	return err
-}
 
 // packed is an entry of an archive.
 type packed struct {

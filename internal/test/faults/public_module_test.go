@@ -65,6 +65,10 @@ func (p publicModules) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", answer.contentType)
+	if strings.HasPrefix(r.URL.Path, "/files/") {
+		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(answer.body))
+		return
+	}
 	_, _ = w.Write(answer.body)
 }
 
