@@ -14,8 +14,6 @@ import (
 // TestModuleClosure stores a module with all modules that it calls: twelve modules in three levels, with submodules, a module
 // in a folder of its repository, and constraints of which an older version is there for another reason. Another registry is
 // filled by push --needed-by. Then the origin is gone, and both clients install everything through a gateway.
-//
-//testrun:scene
 func TestModuleClosure(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)

@@ -36,8 +36,6 @@ func (p *publicModules) asked(gateway, path string) (int, string) {
 // TestPulledModulesStay checks what a gateway that pulls through serves when origins change: a tag that moves, a history that is
 // rewritten, a tag and a version that vanish, and an archive with other files leave the stored version as it is. Tags that differ
 // are refused, and both commits are in the log. A failed origin is no 404. No token of a location is in the log or in the registry.
-//
-//testrun:scene
 func TestPulledModulesStay(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -125,8 +123,6 @@ func TestPulledModulesStay(t *testing.T) {
 }
 
 // TestExecPullsModules checks that exec pulls modules through, without a host block of the user.
-//
-//testrun:scene
 func TestExecPullsModules(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)

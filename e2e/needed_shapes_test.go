@@ -214,8 +214,6 @@ func TestNeededByNetwork(t *testing.T) {
 // TestNeededByNested has the shape of a root with nested local modules: some files are JSON, and there are moved, import and
 // check blocks. The providers come from two hosts. A module of a registry requires a provider that the root does not name. There
 // is no lock file.
-//
-//testrun:scene
 func TestNeededByNested(t *testing.T) {
 	t.Parallel()
 	x := newPublics(t)
@@ -245,8 +243,6 @@ func TestNeededByNested(t *testing.T) {
 // TestNeededByOverrides has the shape of a configuration for both clients: files for OpenTofu hide others, override files change
 // constraints and sources, tests call modules of the registry and other providers, and modules are called with //FOLDER and
 // for_each.
-//
-//testrun:scene
 func TestNeededByOverrides(t *testing.T) {
 	t.Parallel()
 	x := newPublics(t)

@@ -12,11 +12,9 @@ import (
 	"github.com/ocibridge/ocibridge/internal/test/testkit/world"
 )
 
-// TestSyncOfClosures shows that a module block with closure = true also stores the modules that its versions call, that a prune
-// keeps them, and that a called module whose origin fails is a failure that stops neither the rest of the sync nor, with
-// module push, the closure. Then the origin is gone, and both clients install everything.
-//
-//testrun:scene
+// TestSyncOfClosures shows that a module block with closure = true also stores the modules that its versions call. A prune keeps
+// them. If the origin of a called module fails, the sync reports a failure and stores the rest, as module push does. Then the
+// origin is gone, and both clients install everything.
 func TestSyncOfClosures(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)

@@ -89,8 +89,8 @@ func pulledModules(t *testing.T, deny ...catalog.Deny) (*bench, *moduleOrigin) {
 	return b, o
 }
 
-// TestPulledModules shows that a list has the versions of the registry and of the origin, that a version is announced at once,
-// that a HEAD request stores nothing and a GET request stores the version once, and that clients then get it from the registry.
+// TestPulledModules shows that a list has the versions of the registry and of the origin, and that a version is announced at once.
+// A HEAD request for its archive stores nothing. A GET request stores the version once, and clients then get it from the registry.
 func TestPulledModules(t *testing.T) {
 	b, o := pulledModules(t)
 	var used []string

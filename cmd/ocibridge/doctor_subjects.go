@@ -177,30 +177,45 @@ func repositoriesToExamine(set templates.Set, configured []subject.Address, only
 func (f *doctorFlags) examineOrigins(ctx context.Context, s settings, of func(config.Provider) bool) []*doctor.Report {
 	wants := transfer.OpenWants(s.file, transfer.Blocks{Providers: s.file.Providers}, s.origins().Registry(), "")
 	defer wants.Close()
-	named := map[string]bool{}
-	var firsts, others []doctor.Origin
+	var all []examination
 	for i, p := range s.file.Providers {
-		if !of(p) {
-			continue
+		if of(p) {
+			x := s.origin(p, wants.Wants[i].Source)
+			all = append(all, examination{x.Provider, x.Name, x.Examine})
 		}
-		x := s.origin(p, wants.Wants[i].Source)
-		if !named[x.Name] {
-			firsts = append(firsts, x)
-		} else {
+	}
+	return examineSome(ctx, all, subject.Provider)
+}
+
+// examination is the examination of the origin of one block.
+type examination struct {
+	subject subject.Address
+	origin  string
+	examine func(context.Context) *doctor.Report
+}
+
+// examineSome runs at most maxSubjects of the examinations: first one for each origin, and then others.
+func examineSome(ctx context.Context, all []examination, kind subject.Kind) []*doctor.Report {
+	seen := map[string]bool{}
+	var firsts, others []examination
+	for _, x := range all {
+		if seen[x.origin] {
 			others = append(others, x)
+		} else {
+			firsts = append(firsts, x)
 		}
-		named[x.Name] = true
+		seen[x.origin] = true
 	}
 	selected, rest := cut(append(firsts, others...))
-	var all []func() *doctor.Report
+	var run []func() *doctor.Report
 	for _, x := range selected {
-		all = append(all, func() *doctor.Report { return x.Examine(ctx) })
+		run = append(run, func() *doctor.Report { return x.examine(ctx) })
 	}
 	var left []subject.Address
 	for _, x := range rest {
-		left = append(left, x.Provider)
+		left = append(left, x.subject)
 	}
-	return appendRest(examineEach(all), "origin", subject.Provider, left)
+	return appendRest(examineEach(run), "origin", kind, left)
 }
 
 // examineOriginOf examines the origin of the provider that the user has named. published is the origin of the provider's
@@ -248,34 +263,18 @@ func (s settings) serviceURL(host svchost.Hostname, service string) *url.URL {
 // examineModuleOrigins examines the origins of the module blocks for which the function "of" returns true. The first
 // examinations cover every host.
 func (f *doctorFlags) examineModuleOrigins(ctx context.Context, s settings, of func(config.Module) bool) []*doctor.Report {
-	named := map[svchost.Hostname]bool{}
-	var firsts, others []doctor.ModuleOrigin
+	var all []examination
 	for _, m := range s.file.Modules {
-		if !of(m) {
-			continue
+		if of(m) {
+			host := m.Address.ServiceHost()
+			x := doctor.ModuleOrigin{
+				Module: m.Address, Versions: m.Versions, URL: s.serviceURL(host, "modules.v1"),
+				Origin: &moduleorigin.Origin{Registry: s.origins().Registry(), AllowLFSPointers: m.AllowLFSPointers},
+			}
+			all = append(all, examination{m.Address, string(host), x.Examine})
 		}
-		host := m.Address.ServiceHost()
-		x := doctor.ModuleOrigin{
-			Module: m.Address, Versions: m.Versions, URL: s.serviceURL(host, "modules.v1"),
-			Origin: &moduleorigin.Origin{Registry: s.origins().Registry(), AllowLFSPointers: m.AllowLFSPointers},
-		}
-		if !named[host] {
-			firsts = append(firsts, x)
-		} else {
-			others = append(others, x)
-		}
-		named[host] = true
 	}
-	selected, rest := cut(append(firsts, others...))
-	var all []func() *doctor.Report
-	for _, x := range selected {
-		all = append(all, func() *doctor.Report { return x.Examine(ctx) })
-	}
-	var left []subject.Address
-	for _, x := range rest {
-		left = append(left, x.Module)
-	}
-	return appendRest(examineEach(all), "origin", subject.Module, left)
+	return examineSome(ctx, all, subject.Module)
 }
 
 // examineMachine examines the folders to which push and serve write.

@@ -10,8 +10,8 @@
 // newest stored version, because clients have that one in any case.
 //
 // A module is followed as clients read it: its folder, the folders that local sources name, and the folder that a caller
-// names with //FOLDER. Of the modules that [Options.Starts] names, the submodules are followed, too, because nobody knows
-// which of them will be called. Files of tests and examples are not followed.
+// names with //FOLDER. The submodules of the modules in [Options.Starts] are followed, too: nobody knows which of them will be
+// called. Files of tests and examples are not followed.
 //
 // No client can be redirected for a source that is not in a module registry, such as a Git repository. These sources, and
 // what is not there, are in [Result.Missing].

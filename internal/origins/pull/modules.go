@@ -161,11 +161,11 @@ func (p *Puller) locateModule(ctx context.Context, m moduleVersion, _ *fresh.Ans
 		return fresh.Answer[moduleorigin.Location]{Value: at, TTL: packageLasts}, nil
 	case errors.Is(err, ErrNotOffered):
 		return fresh.Answer[moduleorigin.Location]{Err: err}, nil
-	case isModuleRefused(err):
-		p.o.Log.WarnContext(ctx, "pulled through: nothing is known of a version", "version", m.String(), "err", err, "hint", hint.Of(err))
-		return fresh.Answer[moduleorigin.Location]{Err: flatten(err), TTL: refusalTTL}, nil
 	}
 	p.o.Log.WarnContext(ctx, "pulled through: nothing is known of a version", "version", m.String(), "err", err, "hint", hint.Of(err))
+	if isModuleRefused(err) {
+		return fresh.Answer[moduleorigin.Location]{Err: flatten(err), TTL: refusalTTL}, nil
+	}
 	return fresh.Answer[moduleorigin.Location]{}, flatten(err)
 }
 

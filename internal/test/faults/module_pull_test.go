@@ -5,12 +5,10 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
-	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -130,29 +128,16 @@ func TestPullThroughModuleRegistry(t *testing.T) {
 }
 
 func pullsModules(t *testing.T, host string, steps []step, at func(*rig) *faultproxy.Server) {
-	for _, f := range faultsFor(host) {
-		if strings.HasPrefix(f.name, "token") && host == originHost {
-			continue // an origin has no tokens
+	eachFault(host, steps, func(f fault, s step, times int, mode string) {
+		if !long() && mode == "once" {
+			return
 		}
-		for _, s := range steps {
-			if f.name == "reset in the request" && s.name != "upload" {
-				continue // requests of this step have no body
-			}
-			if !long() && host == registryHost && !slices.Contains([]string{"read the tag", "list tags", "upload", "tag"}, s.name) {
-				continue
-			}
-			for times, mode := range []string{"stays", "once"} {
-				if !long() && mode == "once" {
-					continue
-				}
-				t.Run(fmt.Sprintf("%s/%s/%s", f.name, s.name, mode), func(t *testing.T) {
-					f.leave(t)
-					t.Parallel()
-					inRig(t, func(r *rig) { pulledModule(r, f, s, at(r), times) })
-				})
-			}
-		}
-	}
+		t.Run(f.name+"/"+s.name+"/"+mode, func(t *testing.T) {
+			f.leave(t)
+			t.Parallel()
+			inRig(t, func(r *rig) { pulledModule(r, f, s, at(r), times) })
+		})
+	})
 }
 
 // pulledModule requests the documents of a module that only the origin has, during a fault and after it.

@@ -97,6 +97,23 @@ func TestPullThroughRegistry(t *testing.T) {
 }
 
 func pullsThrough(t *testing.T, host string, steps []step, at func(*rig) *faultproxy.Server) {
+	eachFault(host, steps, func(f fault, s step, times int, mode string) {
+		for i, d := range documents(shared.release) {
+			if i != 1 && i != 4 || !long() && (i == 1 || mode == "once") {
+				continue // the long run tests a description and an archive, the short run only an archive
+			}
+			t.Run(f.name+"/"+s.name+"/"+mode+"/"+d.path[strings.LastIndex(d.path, "/")+1:], func(t *testing.T) {
+				f.leave(t)
+				t.Parallel()
+				inRig(t, func(r *rig) { pulledThrough(r, f, s, at(r), times, d) })
+			})
+		}
+	})
+}
+
+// eachFault calls a function for each fault that this run tests between a gateway that pulls through and a host: at each step,
+// for as long as the test lasts (times is 0) and once.
+func eachFault(host string, steps []step, test func(f fault, s step, times int, mode string)) {
 	for _, f := range faultsFor(host) {
 		if strings.HasPrefix(f.name, "token") && host == originHost {
 			continue // an origin has no tokens
@@ -109,16 +126,7 @@ func pullsThrough(t *testing.T, host string, steps []step, at func(*rig) *faultp
 				continue
 			}
 			for times, mode := range []string{"stays", "once"} {
-				for i, d := range documents(shared.release) {
-					if i != 1 && i != 4 || !long() && (i == 1 || mode == "once") {
-						continue // the long run tests a description and an archive, the short run only an archive
-					}
-					t.Run(f.name+"/"+s.name+"/"+mode+"/"+d.path[strings.LastIndex(d.path, "/")+1:], func(t *testing.T) {
-						f.leave(t)
-						t.Parallel()
-						inRig(t, func(r *rig) { pulledThrough(r, f, s, at(r), times, d) })
-					})
-				}
+				test(f, s, times, mode)
 			}
 		}
 	}

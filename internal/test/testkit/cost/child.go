@@ -80,8 +80,8 @@ const (
 	mostPerMegabyte = 2 * time.Second
 )
 
-// CheckPackage fails the test if a child that fetches a package of a number of bytes costs more than 64 MiB of resident memory, or
-// more than 2 s of CPU time for each megabyte, beside what a child costs that fetches a small one.
+// CheckPackage fails the test if the package that a child has fetched cost too much: more than 64 MiB of resident memory, or more
+// than 2 s of CPU time for each megabyte of received bytes. The cost of a child that fetches a small package is subtracted.
 func (c Child) CheckPackage(t *testing.T, name string, small Child, received int) {
 	t.Helper()
 	cpu, memory := c.CPU-small.CPU, c.Resident-small.Resident
