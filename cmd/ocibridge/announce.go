@@ -19,11 +19,11 @@ func announce(w io.Writer, a serve.Address, s serve.Settings, asJSON bool) error
 	alone := len(s.Config.ModuleTexts()) > 0 && len(s.Repositories.Templates.Of(subject.Provider)) == 0
 	if asJSON {
 		pulls, ofProviders := "", mirror
-		if a.Pulls {
+		if pulled(a, s, alone) != "" {
 			pulls = "on"
 		}
 		if alone {
-			pulls, ofProviders = "", ""
+			ofProviders = ""
 		}
 		return json.NewEncoder(w).Encode(struct {
 			Address  string `json:"address,omitempty"`
@@ -48,8 +48,8 @@ func announce(w io.Writer, a serve.Address, s serve.Settings, asJSON bool) error
 	} else {
 		fmt.Fprintf(w, "Serving providers at %s\n%sWeb page: %s\n\n", mirror, listens, a.URL)
 	}
-	if a.Pulls && !alone {
-		fmt.Fprintf(w, "If the registry lacks a provider, serve fetches it from its origin, verifies it and stores it. To turn this off: --no-pull-through\n\n")
+	if what := pulled(a, s, alone); what != "" {
+		fmt.Fprintf(w, "If the registry lacks %s, serve fetches it from its origin, verifies it and stores it. To turn this off: --no-pull-through\n\n", what)
 	}
 	if a.AsClients {
 		fmt.Fprintf(w, "If registry.opentofu.org has no key of a publisher, checksums alone verify the provider, as in OpenTofu. A trust block in ocibridge.hcl can change that.\n\n")
@@ -80,6 +80,22 @@ func announce(w io.Writer, a serve.Address, s serve.Settings, asJSON bool) error
 		fmt.Fprintf(w, "On macOS and Windows, add that file to the system's trusted certificates.\n\n")
 	}
 	return nil
+}
+
+// pulled says what the gateway pulls through. It returns "" if that is nothing. alone means that it serves modules alone.
+func pulled(a serve.Address, s serve.Settings, alone bool) string {
+	p := s.Config.PullThrough // nil without a block: pull-through is then for providers
+	providers := a.Pulls && !alone && (p == nil || p.Pulls(subject.Provider))
+	modules := a.Pulls && p != nil && p.Pulls(subject.Module)
+	switch {
+	case providers && modules:
+		return "a provider or a module"
+	case modules:
+		return "a module"
+	case providers:
+		return "a provider"
+	}
+	return ""
 }
 
 // announceProviders prints the settings that clients need for providers.

@@ -54,7 +54,7 @@ func TestPullThroughOnPages(t *testing.T) {
 	b.offer(unsigned, "1.0.0", nil)
 	c := b.serve(nil)
 
-	if front := c.get("/"); !front.has("fetches a missing provider from its origin when a client first requests it") {
+	if front := c.get("/"); !front.has("fetches a missing version from its origin when a client first requests it") {
 		t.Errorf("the front says\n%s", front.text())
 	}
 	b.origin.Reset()

@@ -152,7 +152,7 @@ type Address struct {
 	CAFile   string   // the file with the certificate of the local CA; "" if another CA signed the gateway's certificate
 	Embedded bool     // whether the gateway serves the embedded registry
 	Tokens   bool     // whether the gateway requires a token
-	Pulls    bool     // whether the gateway fetches missing providers from their origins
+	Pulls    bool     // whether the gateway fetches missing versions from their origins
 	// AsClients means that a fetched provider may be unsigned if OpenTofu installs it unsigned. AsClients is set if
 	// nothing is configured.
 	AsClients bool

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -52,6 +53,9 @@ func (p Provider) Newest(versions []provider.Version) (newest provider.Version, 
 // lock file names, because they are those of the client that wrote it. Otherwise, they are at both.
 func Configuration(ctx context.Context, dir string, o Origin, jobs int) (*Needs, error) {
 	// 1. Read the files on this machine.
+	if _, err := os.ReadDir(dir); err != nil {
+		return nil, hint.Wrap(err, "name the folder in which tofu init or terraform init is run")
+	}
 	c := configuration.Read(dir, limits)
 	if c.Partial {
 		return nil, hint.New(fmt.Sprintf("%s: the configuration has more than %d folders or %d files", dir, limits.Folders, limits.Files), "name the folder of one configuration")

@@ -59,7 +59,15 @@ type Scope struct {
 
 // Selects reports whether a provider or a module may be pulled through.
 func (s *Scope) Selects(a subject.Address) bool {
-	return s.Selector.Selects(a) && (len(s.Selector.Include) > 0 || subject.TraitsOf(a).Origins)
+	return s.Selector.Selects(a) && s.Pulls(a.Kind())
+}
+
+// Pulls reports whether any providers, or any modules, may be pulled through.
+func (s *Scope) Pulls(k subject.Kind) bool {
+	if len(s.Selector.Include) == 0 {
+		return k == subject.Provider
+	}
+	return slices.ContainsFunc(s.Selector.Include, func(p subject.Pattern) bool { return p.Kind() == k })
 }
 
 // Options configure a [Puller].
