@@ -232,6 +232,12 @@ func checkZip(ctx context.Context, zip io.ReaderAt, p Package) (provider.ZipFile
 	return out, nil
 }
 
+// FetchZip returns the zip of a module after it has checked the size and the digest. It holds the zip in
+// memory. ErrTooLarge means that the zip has more than limit bytes. ErrDamaged means that the registry has other bytes.
+func FetchZip(ctx context.Context, store Fetcher, p Package, limit int64) ([]byte, error) {
+	return fetchVerified(ctx, store, p.Layer(), limit)
+}
+
 // OpenZip downloads the zip of a module to a temporary file, checks it like [RehashZip], and opens it. The caller must close
 // the second result, which removes the file.
 func OpenZip(ctx context.Context, store Fetcher, p Package) (*zip.Reader, io.Closer, error) {

@@ -1,6 +1,7 @@
 package artifact
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -10,6 +11,7 @@ import (
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/ocibridge/ocibridge/approval"
 	"github.com/ocibridge/ocibridge/internal/base/document"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
@@ -28,6 +30,26 @@ const (
 	maxSummarized   = 10_000
 	maxSummaryBytes = 3 << 19
 )
+
+// The maximum number of signers in the summary of one version, and the maximum length in bytes of what describes one.
+const (
+	maxSigners     = 16
+	maxSignerBytes = 1024
+)
+
+// DescribedSigners returns those of the given signers that a summary can contain, in a fixed order and without duplicates, or
+// nil if there are none.
+func DescribedSigners(signers []approval.Signer) []approval.Signer {
+	out := slices.DeleteFunc(slices.Clone(signers), func(s approval.Signer) bool {
+		n := len(s.Key) + len(s.Issuer) + len(s.Identity) + len(s.Predicate)
+		return n == 0 || n > maxSignerBytes
+	})
+	slices.SortFunc(out, func(a, b approval.Signer) int {
+		return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.Identity, b.Identity), cmp.Compare(a.Issuer, b.Issuer), cmp.Compare(a.Predicate, b.Predicate))
+	})
+	out = slices.Compact(out)
+	return slices.Concat(out[:min(len(out), maxSigners)])
+}
 
 // summaryLimits limits the JSON of a summary. A version with 15 platforms and one protocol
 // takes at most 22 values, and fewer if it shares its description with other versions.
@@ -48,6 +70,10 @@ type VersionSummary struct {
 	Protocols []string
 	// Verdict is trust.Signed, trust.ChecksumOnly, or [NoEvidence].
 	Verdict trust.Verdict
+	// Signers are those who are said to have signed the index, see [approval.Signers]. Other versions can share the list, so
+	// callers must not change it. Nil: no signer is known. Other tools sign without updating the summary, so there may be
+	// signers nevertheless.
+	Signers []approval.Signer
 }
 
 // Signed reports whether the verdict is trust.Signed.
@@ -75,6 +101,7 @@ type summaryGroup struct {
 	Platforms []provider.Platform                `json:"platforms,omitempty"`
 	Protocols []string                           `json:"protocols,omitempty"`
 	Verdict   trust.Verdict                      `json:"verdict"`
+	Signers   []approval.Signer                  `json:"signers,omitempty"`
 	Versions  map[provider.Version]digest.Digest `json:"versions"`
 }
 
@@ -102,12 +129,12 @@ func groupVersions(s Summary, versions []provider.Version) summaryDocument {
 	groups := map[string]int{}
 	for _, v := range versions {
 		e := s[v]
-		key := fmt.Sprintf("%q %q %q", e.Platforms, e.Protocols, e.Verdict)
+		key := fmt.Sprintf("%q %q %q %q", e.Platforms, e.Protocols, e.Verdict, e.Signers)
 		i, ok := groups[key]
 		if !ok {
 			i = len(out.Groups)
 			groups[key] = i
-			out.Groups = append(out.Groups, summaryGroup{e.Platforms, e.Protocols, e.Verdict, map[provider.Version]digest.Digest{}})
+			out.Groups = append(out.Groups, summaryGroup{e.Platforms, e.Protocols, e.Verdict, e.Signers, map[provider.Version]digest.Digest{}})
 		}
 		out.Groups[i].Versions[v] = e.Index
 	}
@@ -139,7 +166,7 @@ func decodeSummary(text string) (Summary, error) {
 			if v.IsZero() || !isSHA256(index) {
 				return nil, fmt.Errorf("%w: a summary has the digest %.80q for version %s", ErrNotProvider, index, v)
 			}
-			out[v] = VersionSummary{index, g.Platforms, g.Protocols, g.Verdict}
+			out[v] = VersionSummary{index, g.Platforms, g.Protocols, g.Verdict, g.Signers}
 		}
 	}
 	if len(out) == 0 {
@@ -151,8 +178,8 @@ func decodeSummary(text string) (Summary, error) {
 	return out, nil
 }
 
-// check refuses a group with an unknown verdict, or with platforms or protocols that no
-// index can have. It sorts the platforms, and replaces empty lists by nil.
+// check refuses a group with an unknown verdict, with platforms or protocols that no index can have, or with too many
+// signers. It sorts the platforms, and replaces empty lists by nil.
 func (g *summaryGroup) check() error {
 	switch g.Verdict {
 	case trust.Signed, trust.ChecksumOnly, NoEvidence:
@@ -169,7 +196,10 @@ func (g *summaryGroup) check() error {
 	if len(slices.Compact(slices.Clone(g.Platforms))) != len(g.Platforms) {
 		return fmt.Errorf("%w: a summary names a platform twice", ErrAmbiguous)
 	}
-	g.Platforms, g.Protocols = slices.Concat(g.Platforms), slices.Concat(g.Protocols)
+	if len(DescribedSigners(g.Signers)) != len(g.Signers) {
+		return fmt.Errorf("%w: a summary has %d signers of a version", ErrTooLarge, len(g.Signers))
+	}
+	g.Platforms, g.Protocols, g.Signers = slices.Concat(g.Platforms), slices.Concat(g.Protocols), slices.Concat(g.Signers)
 	return nil
 }
 
@@ -198,6 +228,9 @@ func (s Summary) MemorySize() int64 {
 	n := int64(64)
 	for v, e := range s {
 		n += 300 + int64(len(v.String())) + 8*int64(len(e.Platforms)+len(e.Protocols)) + int64(len(strings.Join(e.Protocols, "")))
+		for _, by := range e.Signers {
+			n += 64 + int64(len(by.Key)+len(by.Issuer)+len(by.Identity)+len(by.Predicate))
+		}
 	}
 	return n
 }

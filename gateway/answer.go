@@ -129,8 +129,11 @@ func (g *gateway) serveWarm(w http.ResponseWriter, r *http.Request) bool {
 	}
 	line := g.begin(w, r, now)
 	line.route = routeVersion
-	if item.IsListing() {
+	switch {
+	case item.IsListing():
 		line.route = routeIndex
+	case item.Found != nil:
+		line.of, line.version = item.Address, item.Version
 	}
 	status, bytes := kept.write(w, r)
 	g.ended(line, status, bytes)

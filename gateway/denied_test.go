@@ -165,3 +165,39 @@ func TestDenialsAreWarnings(t *testing.T) {
 		t.Error("another reason has the same ETag")
 	}
 }
+
+// TestDeprecated shows that a deprecated version is served, that its reason is a warning in the registry protocol's list, and
+// that the network mirror's documents stay as they are.
+func TestDeprecated(t *testing.T) {
+	p := newPublisher(newBench(t))
+	for _, v := range []string{"1.0.0", "1.1.0", "2.0.0"} {
+		p.push(widget, v)
+	}
+	rule := func(versions, reason string) []catalog.Deny {
+		set, err := provider.ParseConstraint(versions)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return []catalog.Deny{{Pattern: provider.MustParsePattern("registry.acme.example/acme/*"), Versions: set, Reason: reason}}
+	}
+	p.catalog(catalog.Options{Deprecate: rule("< 2.0.0", "use 2.x"), Deny: rule("1.0.0", "it leaks")})
+	c := p.serve()
+	var list struct {
+		Versions []struct{ Version string }
+		Warnings []string
+	}
+	if err := json.Unmarshal([]byte(c.get(hostsPrefix+"versions").body), &list); err != nil {
+		t.Fatal(err)
+	}
+	if len(list.Versions) != 2 || fmt.Sprint(list.Warnings) != "[1.0.0 is denied here: it leaks 1.1.0 is deprecated here: use 2.x]" {
+		t.Errorf("%+v", list)
+	}
+	for path, status := range map[string]int{prefix + "1.1.0.json": 200, prefix + "1.0.0.json": 451, hostsPrefix + "1.1.0/download/linux/amd64": 200} {
+		if a := c.get(path); a.status != status || strings.Contains(a.body, "2.x") {
+			t.Errorf("%s: %+v", path, a)
+		}
+	}
+	if a := c.get(prefix + "index.json"); a.body != `{"versions":{"1.1.0":{},"2.0.0":{}}}` {
+		t.Errorf("%+v", a)
+	}
+}

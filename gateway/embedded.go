@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -12,14 +13,16 @@ import (
 	"time"
 
 	"github.com/ocibridge/ocibridge/gateway/access"
+	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/internal/base/hint"
 	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// withoutDenied hides the tags of denied versions in the embedded registry. Lists omit them, and requests for their
-// manifests get 451. Clients can still read the content by its digest.
+// withoutDenied hides the tags of versions in the embedded registry that are denied or not approved. Lists omit them, and
+// requests for their manifests get 451. Clients can still read the content by its digest.
 func (g *gateway) withoutDenied(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		parts := strings.Split(strings.TrimPrefix(r.URL.Path, "/v2/"), "/")
@@ -28,48 +31,114 @@ func (g *gateway) withoutDenied(next http.Handler) http.Handler {
 			return
 		}
 		name, kind, what := strings.Join(parts[:len(parts)-2], "/"), parts[len(parts)-2], parts[len(parts)-1]
-		switch denies := g.deniesIn(name); {
-		case denies == nil:
+		a, err := subjectOfRepository(name)
+		var allowed *http.Request
+		switch {
+		case err != nil:
+			next.ServeHTTP(w, r)
+			return
 		case kind == "manifests":
-			if denied := denies(what); denied != nil {
-				access.RegistryError(w, http.StatusUnavailableForLegalReasons, "DENIED", g.sayDenied(r, denied))
+			allowed, err = g.allowManifest(r, a, what)
+		case kind == "tags" && what == "list":
+			var hidden func(tag string) bool
+			if hidden, err = g.hiddenTags(r, a); err == nil {
+				list := &tagList{ResponseWriter: w, status: http.StatusOK}
+				next.ServeHTTP(list, r)
+				list.end(hidden)
 				return
 			}
-		case kind == "tags" && what == "list":
-			list := &tagList{ResponseWriter: w, status: http.StatusOK}
-			next.ServeHTTP(list, r)
-			list.end(func(tag string) bool { return denies(tag) != nil })
+		default:
+			next.ServeHTTP(w, r)
 			return
+		}
+		switch {
+		case err == nil:
+			next.ServeHTTP(w, allowed)
+		case errors.Is(err, catalog.ErrDenied):
+			access.RegistryError(w, http.StatusUnavailableForLegalReasons, "DENIED", g.sayDenied(r, err))
+		case errors.Is(err, errAbsent): // the registry is not asked again, because the version may have been pushed just now
+			access.RegistryError(w, http.StatusNotFound, "MANIFEST_UNKNOWN", "the registry does not have this version")
+		default:
+			status := StatusOf(err)
+			g.Log.ErrorContext(r.Context(), "cannot answer", "path", r.URL.Path, "status", status, "err", hint.Brief(err), "hint", hint.Of(err))
+			w.Header().Set("Retry-After", strconv.Itoa(RetryAfterOf(err)))
+			access.RegistryError(w, status, "UNAVAILABLE", saidOf(err)+"; the gateway's log says why")
+		}
+	})
+}
+
+// noted records for the log which version a client of the embedded registry uses: it requests the manifest that the
+// version's tag names. Such a client then requests content by its digest, which belongs to any number of versions.
+func noted(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		repository, tag, ok := strings.Cut(strings.TrimPrefix(r.URL.Path, "/v2/"), "/manifests/")
+		if of, err := subjectOfRepository(repository); ok && err == nil {
+			for v := range ociaddr.TagsOf(of, []ociaddr.Tag{ociaddr.Tag(tag)}) {
+				uses(r, of, v)
+			}
 		}
 		next.ServeHTTP(w, r)
 	})
 }
 
-// deniesIn returns a function that returns an error if a tag in a repository belongs to a denied version, or to a part
-// of a denied version. It returns nil if the repository belongs to neither a provider nor a module.
-func (g *gateway) deniesIn(repository string) func(tag string) error {
-	if m, err := moduleOfRepository(repository); err == nil {
-		return func(tag string) error {
-			for v := range ociaddr.ModuleTags([]ociaddr.Tag{ociaddr.Tag(tag)}) {
-				return g.Catalog.Denied(m, v)
-			}
-			return nil
-		}
+// versionIn returns the version of a provider or a module that a tag belongs to. isPart is true if the tag belongs to a part of
+// the version.
+func versionIn(a subject.Address, tag string) (v provider.Version, isPart, ok bool) {
+	for v := range ociaddr.TagsOf(a, []ociaddr.Tag{ociaddr.Tag(tag)}) {
+		return v, false, true
 	}
-	a, err := addressOfRepository(repository)
-	if err != nil {
-		return nil
+	if a.Kind() == subject.Provider {
+		v, isPart = ociaddr.Tag(tag).PartOf()
 	}
-	return func(tag string) error {
-		v, ok := ociaddr.Tag(tag).Version()
-		if !ok {
-			v, ok = ociaddr.Tag(tag).PartOf()
-		}
-		if !ok {
-			return nil
-		}
-		return g.Catalog.Denied(a, v)
+	return v, isPart, isPart
+}
+
+// allowManifest returns the request for a manifest that the registry may answer. If the version's manifest decides whether the
+// version is served, the returned request names the manifest by its digest, because the tag may move meanwhile. The error wraps
+// [catalog.ErrDenied] if the version is not served, and [catalog.ErrAbsent] if the registry has just said that it lacks the version.
+func (g *gateway) allowManifest(r *http.Request, a subject.Address, tag string) (*http.Request, error) {
+	v, isPart, ok := versionIn(a, tag)
+	if !ok {
+		return r, nil
 	}
+	if err := g.Catalog.Denied(a, v); err != nil || !g.Catalog.DecidesByManifest(a) {
+		return r, err
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), g.limits.metadata)
+	defer cancel()
+	item, err := g.Catalog.Registry().Version(ctx, a, v)
+	if errors.Is(err, errAbsent) {
+		item, err = g.Catalog.VersionNow(ctx, a, v) // it may have been pushed since
+	}
+	switch {
+	case errors.Is(err, errAbsent) && isPart:
+		return r, nil
+	case err != nil || isPart:
+		return r, err
+	}
+	out := r.Clone(r.Context())
+	out.URL.Path, out.URL.RawPath = strings.TrimSuffix(r.URL.Path, tag)+string(item.Found.Index.Digest), ""
+	return out, nil
+}
+
+// hiddenTags returns a function that reports whether a list of tags omits a tag.
+func (g *gateway) hiddenTags(r *http.Request, a subject.Address) (func(tag string) bool, error) {
+	if !g.Catalog.DecidesByManifest(a) {
+		return func(tag string) bool {
+			v, _, ok := versionIn(a, tag)
+			return ok && g.Catalog.Denied(a, v) != nil
+		}, nil
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), g.limits.metadata)
+	defer cancel()
+	item, err := g.Catalog.Registry().Versions(ctx, a)
+	if err != nil && !errors.Is(err, errAbsent) {
+		return nil, err
+	}
+	return func(tag string) bool {
+		v, _, ok := versionIn(a, tag)
+		return ok && !slices.Contains(item.Versions, v)
+	}, nil
 }
 
 // tagList is an [http.ResponseWriter] that buffers a page of tags.

@@ -122,10 +122,14 @@ func (g *gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
 	http.Error(w, saidOf(err)+"; the gateway's log says why", status)
 }
 
-// sayDenied logs the request for a denied version, and returns the text that the client gets.
+// sayDenied logs the request for a version that is denied or not approved, and returns the text that the client gets.
 func (g *gateway) sayDenied(r *http.Request, err error) string {
 	denied := &catalog.DeniedError{}
 	errors.As(err, &denied)
+	if denied.Approval != nil {
+		g.Log.InfoContext(r.Context(), "a version that is not approved was requested", subject.Attr(denied.Subject), "version", denied.Version, "err", hint.OneLine(denied.Approval.Error()))
+		return denied.Said()
+	}
 	g.Log.InfoContext(r.Context(), "a denied version was requested", subject.Attr(denied.Subject), "version", denied.Version, "reason", denied.Reason)
 	return denied.Said()
 }

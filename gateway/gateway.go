@@ -28,6 +28,7 @@ import (
 	"github.com/ocibridge/ocibridge/gateway/access"
 	"github.com/ocibridge/ocibridge/gateway/archives"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/gateway/manuals"
 	"github.com/ocibridge/ocibridge/internal/base/respond"
 	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/base/telemetry"
@@ -76,6 +77,9 @@ type Options struct {
 	Used func(subject.Address, provider.Version)
 	// Cache caches packages. If nil, every package is streamed from the registry.
 	Cache *archives.Cache
+	// Manuals reads what modules say about themselves. If nil, the gateway does not serve the details of modules. The caller
+	// of [New] must close the reader.
+	Manuals *manuals.Reader
 	// Registry serves /v2/. The gateway hides the tags of versions that Catalog denies. Registry may be nil.
 	Registry http.Handler
 	// Page is the web page, which checks access itself, and serves unknown paths that browsers request. It may be nil.
@@ -174,7 +178,7 @@ func (g *gateway) router() *mux.Router {
 		r.Handle("/-/refresh", g.Access.GuardOperator(http.HandlerFunc(g.serveRefresh))).Name("operator")
 	}
 	if g.Registry != nil {
-		r.PathPrefix("/v2/").Handler(g.Access.GuardRegistry(subjectOfRepository, boundBlobs(g.withoutDenied(g.Registry), g.limits.ClientStall))).Name("registry")
+		r.PathPrefix("/v2/").Handler(g.Access.GuardRegistry(subjectOfRepository, boundBlobs(noted(g.withoutDenied(g.Registry)), g.limits.ClientStall))).Name("registry")
 	}
 	return r
 }

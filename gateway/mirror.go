@@ -57,9 +57,12 @@ func (g *gateway) serveVersion(w http.ResponseWriter, r *http.Request, a provide
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), g.limits.metadata)
 	defer cancel()
-	item, err := g.View(r).Version(ctx, a, v)
+	item, err := g.version(ctx, g.View(r), a, v)
 	if err != nil && !errors.Is(err, errAbsent) && !errors.Is(err, ErrNotServed) {
 		return fmt.Errorf("read %w", catalog.Named(a, v, err))
+	}
+	if err == nil {
+		uses(r, a, v)
 	}
 	// With access control, the document is not cached, because its links depend on the client. It is also
 	// not cached while an h1: hash may still become known.
@@ -79,6 +82,16 @@ func (g *gateway) serveVersion(w http.ResponseWriter, r *http.Request, a provide
 		}
 		return out
 	})
+}
+
+// version is [catalog.View.Version] for a client's request. If the version is only at its origin, and needs approvals, version makes
+// the origin store it, so that somebody can approve it.
+func (g *gateway) version(ctx context.Context, view catalog.View, a provider.Address, v provider.Version) (*catalog.Item, error) {
+	item, err := view.Version(ctx, a, v)
+	if errors.Is(err, catalog.ErrNotStored) {
+		view.Store(ctx, a, v)
+	}
+	return item, err
 }
 
 // hashes returns the hashes of a package that clients may record. Clients trust all of them equally.
@@ -114,6 +127,7 @@ func (g *gateway) serveArchive(w http.ResponseWriter, r *http.Request, address p
 		g.Access.ForbidCapability(w)
 		return nil
 	}
+	lineOf(r).archive = true
 	a := archives.Archive{Package: *p, Blob: blob}
 	if p.Size == artifact.UnknownSize {
 		// The request may have to wait for a free slot, because concurrent fetches are limited.
@@ -165,10 +179,11 @@ func (g *gateway) archive(r *http.Request, a provider.Address) (*artifact.Packag
 	ctx, cancel := context.WithTimeout(r.Context(), g.limits.Start)
 	defer cancel()
 	view := g.View(r)
-	item, err := view.Version(ctx, a, v)
+	item, err := g.version(ctx, view, a, v)
 	if err != nil {
 		return nil, nil, fmt.Errorf("read %w", catalog.Named(a, v, err))
 	}
+	uses(r, a, v)
 	found := item.Found
 	if m, ok := found.MissingFor(platform); ok {
 		return nil, nil, fmt.Errorf("read %w", catalog.Named(a, v, m.Err()))

@@ -61,8 +61,11 @@ func ModuleOf(r *http.Request) (module.Address, error) {
 // routeModules adds the routes of one host's modules below a path. See [gateway.routeHost].
 func (g *gateway) routeModules(r *mux.Router, path string, wrap func(http.HandlerFunc) http.HandlerFunc) {
 	path += "{namespace}/{name}/{system}/"
-	r.HandleFunc(path+"versions", wrap(g.guardedModule(g.orOrigin(g.serveModuleVersions)))).Name("versions")
-	r.HandleFunc(path+"{version}/download", wrap(g.guardedModule(g.orOrigin(g.serveModuleDownload)))).Name("download")
+	r.HandleFunc(path+"versions", wrap(g.guardedModule(g.orOrigin(g.serveModuleVersions, "versions")))).Name("versions")
+	r.HandleFunc(path+"{version}/download", wrap(g.guardedModule(g.orOrigin(g.serveModuleDownload, "download")))).Name("download")
+	if g.Manuals != nil {
+		r.HandleFunc(path+"{version}", wrap(g.guardedModule(g.orOrigin(g.serveModuleDetails, "")))).Name("download")
+	}
 	r.HandleFunc(path+"{version}/{filename}", wrap(g.guardedModule(g.serveModuleArchive))).Name("archive")
 }
 
@@ -130,6 +133,9 @@ func (g *gateway) serveModuleDownload(w http.ResponseWriter, r *http.Request, a 
 	if g.ModuleRepository != nil && !item.Announced() {
 		if repo, ok := g.ModuleRepository(a); ok {
 			location = "oci://" + repo.String() + folder + "?digest=" + string(zip.Manifest.Digest)
+			if r.Method == http.MethodGet {
+				lineOf(r).sent = sentRedirect
+			}
 		}
 	}
 	w.Header().Set("X-Terraform-Get", location)
@@ -164,6 +170,7 @@ func (g *gateway) serveModuleArchive(w http.ResponseWriter, r *http.Request, a m
 	}
 	zip := *item.Found.Zip()
 	blob := g.Catalog.StoredPackage(context.WithoutCancel(ctx), a, zip)
+	lineOf(r).archive = true
 	err = g.archives.Serve(w, r, archives.Archive{Package: zip, Blob: blob})
 	if g.Used != nil && r.Method == http.MethodGet && err == nil {
 		g.Used(a, item.Version)
@@ -177,12 +184,19 @@ func (g *gateway) moduleVersion(ctx context.Context, r *http.Request, a module.A
 	if err != nil {
 		return nil, err
 	}
-	return g.View(r).ModuleVersion(ctx, a, v)
+	item, err := g.View(r).ModuleVersion(ctx, a, v)
+	if err != nil {
+		return nil, err
+	}
+	uses(r, a, v)
+	return item, nil
 }
 
 // orOrigin adds a redirect to h: if the registry lacks the module or the version, the client is redirected to the
-// module's origin, which [Options].ModuleOrigin returns. If the registry cannot answer, there is no redirect.
-func (g *gateway) orOrigin(h handler[module.Address]) handler[module.Address] {
+// module's origin, which [Options].ModuleOrigin returns. document is the last part of the path at the origin, after the
+// module's address and the version in the request's path. If the registry cannot answer, or if versions need approvals, there is
+// no redirect.
+func (g *gateway) orOrigin(h handler[module.Address], document string) handler[module.Address] {
 	if g.ModuleOrigin == nil {
 		return h
 	}
@@ -194,18 +208,21 @@ func (g *gateway) orOrigin(h handler[module.Address]) handler[module.Address] {
 		ctx, cancel := context.WithTimeout(r.Context(), g.limits.metadata)
 		defer cancel()
 		base, err := g.ModuleOrigin(ctx, a)
+		v, verr := provider.ParseVersion(mux.Vars(r)["version"])
 		switch {
 		case err != nil:
 			return fmt.Errorf("%w: %w", catalog.ErrSource, err)
 		case base == nil:
 			return absent
+		case g.Catalog.Policy(a).Enforces():
+			return g.Catalog.NotStored(ctx, a, v) // the origin would serve versions that are not approved
 		case r.Header.Get("Authorization") != "" && g.isBelowOwnHost(r, base):
 			return hint.New(fmt.Sprintf("no redirect from %s to %s: clients would send the gateway's token there", r.Host, base.Host),
 				"give the gateway a host name that the origin's host name does not end in")
 		}
 		to := base.JoinPath(a.Namespace(), a.Name(), a.System(), "versions")
-		if v, err := provider.ParseVersion(mux.Vars(r)["version"]); err == nil {
-			to = base.JoinPath(a.Namespace(), a.Name(), a.System(), v.String(), "download")
+		if verr == nil {
+			to = base.JoinPath(a.Namespace(), a.Name(), a.System(), v.String(), document)
 		}
 		w.Header().Set("Referrer-Policy", "no-referrer")
 		respond.Redirect(w, to.String())

@@ -210,6 +210,7 @@ func (g *gateway) serveDownload(w http.ResponseWriter, r *http.Request, a provid
 	if err != nil {
 		return fmt.Errorf("%s %s for %s: %w", a, s.version, platform, err)
 	}
+	uses(r, a, s.version)
 	return writeJSON(w, r, out)
 }
 

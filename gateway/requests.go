@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"regexp"
@@ -15,7 +16,9 @@ import (
 	"github.com/gorilla/mux"
 
 	"github.com/ocibridge/ocibridge/gateway/access"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/base/telemetry"
+	"github.com/ocibridge/ocibridge/provider"
 )
 
 // Hooks are called during requests, perhaps concurrently. They must not block. Each hook may be nil.
@@ -83,7 +86,7 @@ func (g *gateway) logged(next http.Handler) http.Handler {
 		line := g.begin(w, r, time.Now())
 		out := httpsnoop.Metrics{Code: http.StatusOK}
 		line.route = routeOf(r)
-		ctx, end := g.trace(r.Context(), r, line.id[0])
+		ctx, end := g.trace(context.WithValue(r.Context(), lineKey{}, line), r, line.id[0])
 		r = r.WithContext(ctx)
 		defer func() {
 			if p := recover(); p != nil {
@@ -92,6 +95,9 @@ func (g *gateway) logged(next http.Handler) http.Handler {
 				}
 				out.Code = statusAborted
 				defer panic(http.ErrAbortHandler)
+			}
+			if line.archive {
+				line.sent = sentOf(r.Method, out.Code, w.Header().Get("Content-Range"))
 			}
 			g.ended(line, out.Code, out.Written)
 			end(nil, slog.String("http.route", line.route), slog.Int("http.response.status_code", out.Code))
@@ -136,7 +142,7 @@ func (g *gateway) ended(line *requestLine, status int, bytes int64) {
 			slog.String("method", clip(r.Method)), slog.String("path", clip(r.URL.Path)), slog.Int("status", status), slog.Int64("bytes", bytes),
 			slog.Duration("duration", took.Round(time.Millisecond)), slog.String("client", r.RemoteAddr), slog.String("agent", clip(r.UserAgent())),
 			slog.String(telemetry.LogKey, line.id[0]),
-		}, access.LogAttrs(r.Context())...)...)
+		}, append(line.usage(), access.LogAttrs(r.Context())...)...)...)
 	}
 }
 
@@ -146,6 +152,67 @@ type requestLine struct {
 	id      [1]string // an array, so that a slice of it can be a header value
 	route   string
 	start   time.Time
+
+	// of and version are the version that the client uses: it requests the version's packages or their description. of
+	// is nil in the lines of all other requests.
+	of      subject.Address
+	version provider.Version
+	archive bool   // the response is a package or the zip of a module
+	sent    string // how much of the package the client was sent, see sentOf
+}
+
+// usage returns the attributes that "ocibridge usage" reads.
+func (l *requestLine) usage() []slog.Attr {
+	if l.of == nil {
+		return nil
+	}
+	out := []slog.Attr{subject.Attr(l.of), slog.String("version", l.version.String())}
+	if l.sent != "" {
+		out = append(out, slog.String("sent", l.sent))
+	}
+	return out
+}
+
+type lineKey struct{}
+
+// lineOf returns the log line of a request, or an empty one if the request is not logged.
+func lineOf(r *http.Request) *requestLine {
+	if line, ok := r.Context().Value(lineKey{}).(*requestLine); ok {
+		return line
+	}
+	return &requestLine{}
+}
+
+// uses records the version that the client of a request uses, for the log.
+func uses(r *http.Request, of subject.Address, v provider.Version) {
+	line := lineOf(r)
+	line.of, line.version = of, v
+}
+
+// sentRedirect means that the client was sent to the registry, which sends the package itself.
+const sentRedirect = "redirect"
+
+// sentOf says how much of a package a client was sent: "whole", "end" for a range with the last byte, "part" for another
+// range, sentRedirect, or "" for nothing, as to HEAD and conditional requests. A response that broke off has the status 0.
+func sentOf(method string, status int, contentRange string) string {
+	switch {
+	case method != http.MethodGet:
+		return ""
+	case status == http.StatusOK:
+		return "whole"
+	case status == http.StatusTemporaryRedirect:
+		return sentRedirect
+	case status != http.StatusPartialContent:
+		return ""
+	}
+	var first, last, size int64
+	if n, _ := fmt.Sscanf(contentRange, "bytes %d-%d/%d", &first, &last, &size); n != 3 || last != size-1 {
+		return "part"
+	}
+	if first == 0 {
+		return "whole"
+	}
+	return "end"
 }
 
 // statusAborted is the status of a broken-off response in the log and in hooks.

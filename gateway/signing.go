@@ -24,7 +24,7 @@ var errUnsigned = fmt.Errorf("%w: signed by nobody", errAbsent)
 // evidence reads a version and its stored evidence. It fails with errUnsigned if the evidence has no signature,
 // whatever the index says.
 func (g *gateway) evidence(ctx context.Context, view catalog.View, a provider.Address, v provider.Version) (*artifact.Version, *artifact.Evidence, error) {
-	item, err := view.Version(ctx, a, v)
+	item, err := g.version(ctx, view, a, v)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -150,7 +150,7 @@ func (g *gateway) addKeyless(ctx context.Context, view catalog.View, item *catal
 
 // listKeyless describes a version without a key, or returns nil if OpenTofu does not install it.
 func (g *gateway) listKeyless(ctx context.Context, view catalog.View, a provider.Address, v provider.Version) (*listedVersionJSON, error) {
-	item, err := view.Version(ctx, a, v)
+	item, err := view.Examine(ctx, a, v) // the list has no denied versions
 	var e *artifact.Evidence
 	if err == nil {
 		e, err = view.Evidence(ctx, item)

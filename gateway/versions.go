@@ -116,7 +116,10 @@ func (g *gateway) versionsOf(ctx context.Context, view catalog.View, item *catal
 	}
 	if err == nil || errors.Is(err, errAbsent) {
 		denials := g.Catalog.Denials(item)
-		out.Warnings = slices.Concat(out.Warnings, denialWarnings(denials))
+		out.Warnings = slices.Concat(out.Warnings, denialWarnings(denials, "denied"))
+		if err == nil {
+			out.Warnings = append(out.Warnings, denialWarnings(g.Catalog.Deprecations(item), "deprecated")...)
+		}
 		if err != nil && len(denials) > 0 {
 			out.Versions, err = listDenied(denials), nil
 		}
@@ -125,11 +128,12 @@ func (g *gateway) versionsOf(ctx context.Context, view catalog.View, item *catal
 }
 
 const (
-	maxDenialWarnings = 10 // the maximum number of warnings about denied versions in a list
+	maxDenialWarnings = 10 // the maximum number of warnings about denied versions in a list, and about deprecated ones
 	maxWarnedVersions = 5  // the maximum number of versions that such a warning names
 )
 
-func denialWarnings(denials []catalog.Denial) (out []string) {
+// denialWarnings says that versions are denied or deprecated, and why.
+func denialWarnings(denials []catalog.Denial, what string) (out []string) {
 	for _, d := range denials[:min(len(denials), maxDenialWarnings)] {
 		var names []string
 		for _, v := range d.Versions[max(0, len(d.Versions)-maxWarnedVersions):] {
@@ -142,7 +146,7 @@ func denialWarnings(denials []catalog.Denial) (out []string) {
 		if more := len(d.Versions) - len(names); more > 0 {
 			text += fmt.Sprintf(" and %d older", more)
 		}
-		out = append(out, fmt.Sprintf("%s %s denied here: %s", text, verb, d.Reason))
+		out = append(out, fmt.Sprintf("%s %s %s here: %s", text, verb, what, d.Reason))
 	}
 	return out
 }
@@ -234,9 +238,10 @@ func (g *gateway) listSigned(ctx context.Context, view catalog.View, item *catal
 	return out, nil
 }
 
-// listVersion describes a version if it is signed, and otherwise returns nil.
+// listVersion describes a version of a list if it is signed, and otherwise returns nil. The list has no denied versions, and a
+// list needs no look-up of approvals for each version.
 func (g *gateway) listVersion(ctx context.Context, view catalog.View, a provider.Address, v provider.Version) (*listedVersionJSON, error) {
-	item, err := view.Version(ctx, a, v)
+	item, err := view.Examine(ctx, a, v)
 	if err != nil {
 		if StatusOf(err) == http.StatusNotFound {
 			return nil, nil // deleted since it was listed

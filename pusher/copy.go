@@ -85,6 +85,9 @@ func (p *Pusher) Copy(ctx context.Context, from Stored, v provider.Version, want
 	if sent > 0 && status == Unchanged {
 		status = Completed
 	}
+	if err := w.noteCopiedApprovals(ctx, after, referrers > 0); err != nil {
+		return nil, err
+	}
 	slices.Sort(w.original.warnings)
 	w.warnings = append(w.original.warnings, w.warnings...)
 	out := w.result(ctx, after, status)

@@ -120,12 +120,22 @@ func (w *push) round(ctx context.Context, nothingSent bool) (*artifact.Version, 
 		}
 		return r.stored, Unchanged, nil
 	}
+	if errors.Is(err, ErrApproved) && nothingSent && r.stored != nil && !w.refresh {
+		w.warn("%v: what was asked for is in place, and stays as it is", err)
+		if w.own != nil {
+			w.withdraw(ctx)
+		}
+		return r.stored, Unchanged, nil
+	}
 	return nil, "", cmp.Or(err, errAgain)
 }
 
 // keep ends a push whose last round has found that the stored version needs no change.
 func (w *push) keep(ctx context.Context, r round) (*artifact.Version, Status, error) {
 	if err := w.Dest.MarkTag(w.tag, r.stored.Index.Digest, r.stored.Index.Digest); err != nil {
+		return nil, "", err
+	}
+	if err := w.approveStored(ctx, r.stored); err != nil {
 		return nil, "", err
 	}
 	w.finish(ctx, r.others, r.stored, r.readAt)
@@ -306,8 +316,11 @@ func (w *push) sendIndex(ctx context.Context, stored, v *artifact.Version) error
 	return w.moveTag(ctx, stored, index, *v)
 }
 
-// moveTag moves the version's tag from the index of stored to the index of v.
+// moveTag moves the version's tag from the index of stored to the index of v. It approves this index before, if it may.
 func (w *push) moveTag(ctx context.Context, stored *artifact.Version, index artifact.Blob, v artifact.Version) error {
+	if err := w.approveNext(ctx, stored, index, v); err != nil {
+		return err
+	}
 	var before digest.Digest
 	if stored != nil {
 		before = stored.Index.Digest

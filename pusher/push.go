@@ -10,6 +10,7 @@ import (
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/ocibridge/ocibridge/approval"
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 	"github.com/ocibridge/ocibridge/internal/base/outgoing"
@@ -68,16 +69,22 @@ type done struct {
 	tagged          *artifact.Version   // the version that the push tagged last; nil once another push has moved the tag
 	wrote           bool                // the push has moved the tag, or might have moved it
 	warnings        []string
+
+	signatures []approval.Signature // of the index that the push has approved or found approved
+	approvedBy string               // the fingerprint of the key in Options.Sign, if the version is approved by it
 }
 
 // target is the repository to which a [Pusher] writes.
 type target struct {
 	*Pusher
 	repo.Writer
+	approvals map[digest.Digest]approvals // what optionalApprovals has returned
 }
 
 // to returns the target for a destination.
-func (p *Pusher) to(dest repo.Destination) target { return target{p, p.session.Writer(dest)} }
+func (p *Pusher) to(dest repo.Destination) target {
+	return target{p, p.session.Writer(dest), map[digest.Digest]approvals{}}
+}
 
 // Push stores a release. If Push fails, the tag names either the same manifest as before or a
 // complete index. Another Push then completes the version.
@@ -124,6 +131,9 @@ func (w *push) run(ctx context.Context) (*artifact.Version, Status, error) {
 	after, status, err := w.publish(ctx, sent)
 	if err == nil {
 		w.NoteStored(w.release.Provider(), w.Dest, w.release.Version(), after)
+		if w.signatures != nil {
+			w.NoteSignatures(w.release.Provider(), w.Dest, w.release.Version(), after.Index.Digest, w.signatures)
+		}
 	}
 	return after, status, err
 }
@@ -137,7 +147,10 @@ func (w *push) compare(ctx context.Context) ([]origin.Package, error) {
 	if err != nil {
 		return nil, err
 	}
-	return missing, w.checkBeforeSending(ctx, missing)
+	if err := w.checkBeforeSending(ctx, missing); err != nil || len(missing) == 0 || w.o.Force {
+		return missing, err // a forced push may find everything in place
+	}
+	return missing, w.checkApproved(ctx)
 }
 
 // begin accepts a release, and locks its destination. The caller must call unlock.

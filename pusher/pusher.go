@@ -33,6 +33,8 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
+	"github.com/ocibridge/ocibridge/approval"
+	"github.com/ocibridge/ocibridge/approval/signing"
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/provider"
@@ -56,6 +58,12 @@ type Options struct {
 	Force bool
 	// RefreshEvidence replaces the stored evidence, unless the release's evidence is weaker.
 	RefreshEvidence bool
+	// Sign approves what a push has verified: the push signs the index, or the manifest of a module, before a tag names it. A
+	// copy approves only what replaces an approved version. Nil: nothing is approved.
+	Sign *signing.Key
+	// Approvals returns the requirements for the versions of a provider or a module. A push does not change a version that has
+	// an approval, if the approval would be lost. Nil, or without requirements: every signature counts as an approval.
+	Approvals func(subject.Address) *approval.Policy
 	// WithoutReferrers makes [Pusher.Copy] omit referrers.
 	WithoutReferrers bool
 	// Omits returns the packages of a source's version that [Pusher.Copy] may leave out, because they
@@ -101,6 +109,9 @@ func (o Options) WithDefaults() Options {
 	o.StallTimeout = cmp.Or(o.StallTimeout, 5*time.Minute)
 	if o.Policy == nil {
 		o.Policy = func(provider.Address) trust.Policy { return trust.Policy{} }
+	}
+	if o.Approvals == nil {
+		o.Approvals = func(subject.Address) *approval.Policy { return nil }
 	}
 	if o.Now == nil {
 		o.Now = time.Now

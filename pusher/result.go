@@ -78,7 +78,9 @@ type Result struct {
 	Digest     string             `json:"digest,omitempty"` // of the index, or of a module's manifest
 	Status     Status             `json:"status"`
 	Standing
-	Packages []PackageResult `json:"packages,omitzero"` // exactly one for a module
+	// ApprovedBy is the fingerprint of the key in [Options.Sign], if the version has an approval by it.
+	ApprovedBy string          `json:"approved_by,omitempty"`
+	Packages   []PackageResult `json:"packages,omitzero"` // exactly one for a module
 	// Referrers is the number of the source's referrers, at any depth, that the destination of a copy
 	// has. ReferrersSent is the number of referrers that the copy sent.
 	Referrers     int `json:"referrers,omitempty"`
@@ -222,7 +224,7 @@ func (w *push) result(ctx context.Context, after *artifact.Version, status Statu
 	a := w.release.Provider()
 	r := &Result{
 		Subject: a, Version: w.release.Version(),
-		Repository: w.Dest.Repository, Tag: w.tag, Digest: after.Index.Digest.String(), Status: status, Lost: w.release.Lost,
+		Repository: w.Dest.Repository, Tag: w.tag, Digest: after.Index.Digest.String(), Status: status, Lost: w.release.Lost, ApprovedBy: w.approvedBy,
 		Warnings: append(slices.Clone(w.release.Warnings), w.warnings...),
 	}
 	r.warnPlatforms(w.release, w.sums)

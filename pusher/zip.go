@@ -28,6 +28,8 @@ type zipPush struct {
 	stored   *artifact.Version // the stored version; nil: there is none
 	carrier  *carrier          // copies from another repository; nil: the push of a folder
 	warnings []string
+
+	approvedBy string // the fingerprint of the key in Options.Sign, if the version is approved by it
 }
 
 // PushZip stores the zip, the config and the manifest of a module's version, and writes the tag last. If it fails,
@@ -62,7 +64,10 @@ func (w *zipPush) run(ctx context.Context) (*Result, error) {
 	}
 	if w.unchanged() {
 		w.event(StagePresent, 0)
-		return w.keep(StagePresent)
+		return w.keep(ctx, StagePresent)
+	}
+	if err := w.checkApproved(ctx); err != nil {
+		return nil, err
 	}
 	// 2. Store the zip and the config.
 	stage, err := w.sendContent(ctx)
@@ -74,10 +79,13 @@ func (w *zipPush) run(ctx context.Context) (*Result, error) {
 		return nil, err
 	}
 	if w.unchanged() {
-		return w.keep(stage)
+		return w.keep(ctx, stage)
 	}
-	// 4. Store the manifest under its tag.
+	// 4. Store the manifest and its approval, and then the tag.
 	status := w.status()
+	if err := w.approve(ctx); err != nil {
+		return nil, err
+	}
 	if err := w.mark(w.tag, w.manifest.Descriptor.Digest); err != nil {
 		return nil, err
 	}
@@ -107,9 +115,8 @@ func (w *zipPush) noteReplaced(ctx context.Context) {
 	}
 	w.warnings = append(w.warnings, fmt.Sprintf("%s replaces %s", origins(w.want), origins(w.stored)))
 	change := repo.StateChange{Replaced: []artifact.Replaced{{Manifest: repo.Plain(w.stored.Index), Version: w.want.Version}}}
-	warn := func(format string, args ...any) { w.warnings = append(w.warnings, fmt.Sprintf(format, args...)) }
-	if err := w.UpdateState(ctx, w.want.Owner, change, warn); err != nil && ctx.Err() == nil {
-		warn("the replaced manifest %s is not recorded: %v", w.stored.Index.Digest, err)
+	if err := w.UpdateState(ctx, w.want.Owner, change, w.warn); err != nil && ctx.Err() == nil {
+		w.warn("the replaced manifest %s is not recorded: %v", w.stored.Index.Digest, err)
 	}
 }
 
@@ -122,8 +129,11 @@ func origins(v *artifact.Version) string {
 }
 
 // keep ends a push that leaves the stored version as it is.
-func (w *zipPush) keep(stage Stage) (*Result, error) {
+func (w *zipPush) keep(ctx context.Context, stage Stage) (*Result, error) {
 	w.noteFetched()
+	if err := w.approveStored(ctx); err != nil {
+		return nil, err
+	}
 	if err := w.mark(w.stored.Tag, w.stored.Index.Digest); err != nil {
 		return nil, err
 	}
@@ -142,6 +152,9 @@ func (p *Pusher) PlanZip(ctx context.Context, dest repo.Destination, want *artif
 // plan returns the result that run would have, apart from Sent.
 func (w *zipPush) plan(ctx context.Context) (*Result, error) {
 	if err := w.inspect(ctx); err != nil {
+		return nil, err
+	}
+	if err := w.checkApproved(ctx); err != nil {
 		return nil, err
 	}
 	status := w.status()
@@ -371,6 +384,10 @@ func (w *zipPush) mark(tag ociaddr.Tag, after digest.Digest) error {
 	return w.Dest.MarkTag(tag, before, after)
 }
 
+func (w *zipPush) warn(format string, args ...any) {
+	w.warnings = append(w.warnings, fmt.Sprintf(format, args...))
+}
+
 func (w *zipPush) event(stage Stage, n int) {
 	w.o.OnEvent(Event{Subject: w.want.Owner, Version: w.want.Version, Stage: stage, Bytes: n, Total: w.want.Zip().Size})
 }
@@ -385,7 +402,7 @@ func (w *zipPush) result(status Status, stage Stage) *Result {
 	return &Result{
 		Subject: w.want.Owner, Version: w.want.Version, Repository: w.Dest.Repository, Tag: tag, Digest: v.Index.Digest.String(), Status: status,
 		Packages: []PackageResult{{Filename: zip.Filename, Digest: zip.Digest.String(), Size: zip.Size, H1: zip.H1, Sent: stage == StageDone}},
-		Revision: v.Revision, Source: v.Provenance, Warnings: w.warnings,
+		Revision: v.Revision, Source: v.Provenance, Warnings: w.warnings, ApprovedBy: w.approvedBy,
 	}
 }
 

@@ -33,7 +33,7 @@ set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 out=$root/.tools
-names="tofu tofu-fixtures tofu-module-fixtures terraform oras registry docker-registry staticcheck provider-null node axe renovate gitlab-ci-local chromium helm deploycheck systemd nginx gnupg release actionlint pebble promtool"
+names="tofu tofu-fixtures tofu-module-fixtures terraform oras cosign crane registry docker-registry staticcheck provider-null node axe renovate gitlab-ci-local chromium helm deploycheck systemd nginx gnupg release actionlint pebble promtool terraform-ls"
 # These tools are obtained only if an argument names them. tofu-on-path and terraform-on-path
 # never build the client. provider-null-host builds the provider only for the host, and
 # provider-null-copies also copies it for the other platforms, unless it is built for them.
@@ -85,6 +85,8 @@ cold_seconds() {
 	terraform) echo 202 ;;
 	registry) echo 60 ;;
 	oras) echo 39 ;;
+	cosign) echo 180 ;;
+	crane) echo 25 ;;
 	staticcheck) echo 40 ;;
 	helm) echo 60 ;;
 	deploycheck) echo 45 ;;
@@ -93,6 +95,7 @@ cold_seconds() {
 	govulncheck) echo 15 ;;
 	pebble) echo 25 ;;
 	promtool) echo 50 ;;
+	terraform-ls) echo 10 ;;
 	renovate) echo 22 ;;
 	gitlab-ci-local) echo 6 ;;
 	provider-null) if [ "$2" = "$host" ]; then echo 70; else echo 44; fi ;;
@@ -510,7 +513,7 @@ install() {
 	nginx) nginx ;;
 	gnupg) gnupg ;;
 	docker-registry) docker_registry ;;
-	tofu | oras | registry | staticcheck | helm | deploycheck | actionlint | release | pebble | promtool | govulncheck) build "$1" "$host" "bin/$1" ;;
+	tofu | oras | cosign | crane | registry | staticcheck | helm | deploycheck | actionlint | release | pebble | promtool | terraform-ls | govulncheck) build "$1" "$host" "bin/$1" ;;
 	esac
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/ed25519"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -21,6 +22,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/docs"
 	"github.com/ocibridge/ocibridge/internal/test/testkit"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/approvals"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/pgp"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/release"
 )
@@ -45,6 +47,8 @@ var contracts = map[string]contract{
 		pending: "sync --config sync.hcl --data empty --dry-run --detailed-exitcode"},
 	"remove": {ok: "remove W@1.0.0 --data data --dry-run", fails: "remove W@9.9.9 --data data", usage: "remove",
 		pending: "remove W@1.0.0 --data data --dry-run --detailed-exitcode"},
+	"approve": {ok: "approve W@1.0.0 --data data --key sign.pem", fails: "approve W@9.9.9 --data data --key sign.pem", usage: "approve",
+		pending: "approve W@1.0.0 --data data --key sign.pem --revoke --dry-run --detailed-exitcode"},
 	"copy": {ok: "copy W --data data --to oci:bundle", fails: "copy W@9.9.9 --data data --to oci:bundle", usage: "copy W",
 		pending: "copy W --data data --to oci:new --dry-run --detailed-exitcode"},
 	"gc": {ok: "gc --data data", fails: "gc --template localhost:1/${hostname}/${namespace}/${type}", usage: "gc --wait 0s",
@@ -64,6 +68,7 @@ var contracts = map[string]contract{
 	"list":          {ok: "list --data data", fails: "list W --template localhost:1/${namespace}/${type}", usage: "list widget"},
 	"inspect":       {ok: "inspect W@1.0.0 --data data", fails: "inspect W@9.9.9 --data data", usage: "inspect"},
 	"verify":        {ok: "verify --data data", fails: "verify W-absent --data data", usage: "verify widget"},
+	"usage":         {ok: "usage requests.log", fails: "usage missing.log", usage: "usage --of widget requests.log"},
 	"lock":          {ok: "lock config --data data", fails: "lock missing --data data", usage: "lock", pending: "lock other --data data --dry-run --detailed-exitcode"},
 	"doctor":        {ok: "doctor W --data data", fails: "doctor W --template localhost:1/${namespace}/${type}", usage: "doctor W W"},
 	"fingerprint":   {ok: "fingerprint key.asc", fails: "fingerprint missing.asc", usage: "fingerprint"},
@@ -259,10 +264,13 @@ func contractFolder(t *testing.T) {
 		Contents: []release.Content{{OS: "linux", Arch: "amd64", Files: map[string][]byte{"terraform-provider-widget": []byte("widget")}}}})
 	must(t, r.WriteDir("dist"))
 	pkg := r.Packages[0]
+	_, private, err := ed25519.GenerateKey(nil)
+	must(t, err)
 	locked := fmt.Sprintf("provider %q {\n  version = \"1.0.0\"\n  hashes = [\n    \"zh:%s\",\n  ]\n}\n", widgetHost+"/acme/widget", pkg.SHA256)
 	mirror := filepath.Join("mirror", widgetHost, "acme", "widget")
 	for name, text := range map[string]string{
-		"key.asc": signer.ArmoredPublicKey(), "home/empty": "", "wrong.hcl": "no",
+		"key.asc": signer.ArmoredPublicKey(), "sign.pem": string(approvals.PrivatePEM(t, private)), "home/empty": "", "wrong.hcl": "no",
+		"requests.log":               `{"time":"2026-11-01T12:00:00Z","level":"INFO","msg":"request","method":"GET","path":"/p.zip","status":200,"client":"10.0.0.1:4000","provider":"` + widgetHost + `/acme/widget","version":"1.0.0","sent":"whole"}` + "\n",
 		"cached.hcl":                 "gateway {\n  cache {\n    directory = \"./kept\"\n  }\n}\n",
 		"sync.hcl":                   fmt.Sprintf("provider %q {\n  versions = \">= 0\"\n  from     = \"./mirror\"\n}\ntrust \"*/*/*\" {\n  allow_unsigned = true\n}\n", widgetHost+"/acme/widget"),
 		"config/.terraform.lock.hcl": locked, "other/.terraform.lock.hcl": locked,

@@ -190,6 +190,10 @@ func (f *copyFlags) plan(args []string, rules trust.Rules) (*transfer.Copy, erro
 }
 
 func (f *copyFlags) copy(ctx context.Context, s settings, c *transfer.Copy, stdout, stderr io.Writer) (transfer.Copied, error) {
+	var err error
+	if c.Push, err = s.approving(ctx, c.Push, stderr); err != nil {
+		return transfer.Copied{}, err
+	}
 	progress := f.progress(stdout, stderr)
 	progress.onlyChanges = true
 	defer progress.Close()

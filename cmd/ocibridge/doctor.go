@@ -224,7 +224,7 @@ func (f *doctorFlags) examineSubject(ctx context.Context, s settings, back *regi
 	case module.Address: // a module without a block may be the user's own, without an origin
 		reports = append(reports, f.examineModuleOrigins(ctx, s, func(m config.Module) bool { return m.Address == a })...)
 	}
-	return append(reports, f.examineMachine(s, back.Embedded != nil)), nil
+	return append(reports, f.examineHere(ctx, s, back.Embedded != nil)...), nil
 }
 
 // examineAll examines everything that the configuration names.
@@ -233,7 +233,7 @@ func (f *doctorFlags) examineAll(ctx context.Context, s settings, back *registry
 	reports = append(reports, f.examineOrigins(ctx, s, func(config.Provider) bool { return true })...)
 	reports = append(reports, f.examineModuleOrigins(ctx, s, func(config.Module) bool { return true })...)
 	reports = append(reports, examinePublic(ctx, s)...)
-	return append(reports, f.examineMachine(s, back.Embedded != nil)), nil
+	return append(reports, f.examineHere(ctx, s, back.Embedded != nil)...), nil
 }
 
 // examineRepository examines the repository of a provider or a module.

@@ -13,6 +13,8 @@ import (
 	"github.com/opentofu/svchost"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/ocibridge/ocibridge/approval"
+	"github.com/ocibridge/ocibridge/approval/signing"
 	"github.com/ocibridge/ocibridge/gateway"
 	"github.com/ocibridge/ocibridge/internal/app/config"
 	"github.com/ocibridge/ocibridge/internal/app/doctor"
@@ -275,6 +277,35 @@ func (f *doctorFlags) examineModuleOrigins(ctx context.Context, s settings, of f
 		}
 	}
 	return examineSome(ctx, all, subject.Module)
+}
+
+// examineHere examines the approvals that the configuration requires, and this machine.
+func (f *doctorFlags) examineHere(ctx context.Context, s settings, isEmbedded bool) []*doctor.Report {
+	x := doctor.Approvals{Rules: s.file.Approvals}
+	if b := s.file.Sign; b != nil {
+		x.SignKey = func() (*approval.PublicKey, error) {
+			text, err := s.files.ReadGiven(ctx, b.Key)
+			if err != nil {
+				return nil, err
+			}
+			key, err := signing.ParseKey(text, func() ([]byte, error) {
+				password, ok := os.LookupEnv(variableKeyPassword)
+				if !ok {
+					return nil, hint.New("the key is encrypted, and "+variableKeyPassword+" is not set", "set it to the password of the key")
+				}
+				return []byte(password), nil
+			})
+			if err != nil {
+				return nil, err
+			}
+			return key.Public(), nil
+		}
+	}
+	machine := f.examineMachine(s, isEmbedded)
+	if r := x.Examine(); r != nil {
+		return []*doctor.Report{r, machine}
+	}
+	return []*doctor.Report{machine}
 }
 
 // examineMachine examines the folders to which push and serve write.

@@ -17,6 +17,7 @@ import (
 	"github.com/opentofu/svchost"
 	"github.com/spf13/cobra"
 
+	"github.com/ocibridge/ocibridge/approval"
 	"github.com/ocibridge/ocibridge/internal/app/config"
 	"github.com/ocibridge/ocibridge/internal/app/run"
 	"github.com/ocibridge/ocibridge/internal/app/serve"
@@ -243,6 +244,8 @@ func reportMissing(cmd *cobra.Command, stderr io.Writer, o run.Options, m run.Mi
 		help = fmt.Sprintf("%s is stored without a valid signature. If the registry accepts no signatures, use oci_mirror, or network_mirror through a gateway. Otherwise, add the signature: ocibridge push --refresh-evidence %s@%s", m.Unsigned, m.Provider, m.Unsigned)
 	}
 	switch {
+	case errors.Is(m.Denied, approval.ErrNotApproved):
+		text, help = m.Denied.Error(), fmt.Sprintf("the trust block of the provider requires the approval: whoever reviews versions approves it with ocibridge approve %s@%s, or choose an approved version", m.Provider, m.Version)
 	case m.Denied != nil:
 		text, help = m.Denied.Error(), "the gateway block of the configuration denies this version: see its deny"
 	case m.Pulled && m.Unsigned.IsZero():

@@ -31,7 +31,9 @@ func newInspectCommand() *cobra.Command {
 		Use:   "inspect PROVIDER@VERSION",
 		Short: "Show one stored version in full",
 		Long: `inspect shows a stored version: the manifests, digests and hashes for every platform,
-and the origin and signature as push recorded them. ocibridge verify checks them.
+and the origin and signature as push recorded them. ocibridge verify checks them. It
+also lists the signatures of the index that approve or cosign attached. Those that meet a
+require block are verified.
 
 VERSION is a version or a version constraint. inspect shows the newest stored version
 that matches.`,
@@ -43,6 +45,22 @@ that matches.`,
 	}
 	f.register(cmd)
 	return cmd
+}
+
+// approvalLines adds lines about the approval and the signatures of a version.
+func approvalLines(a *inventory.Approval, signatures []inventory.InspectedSignature, unread *inventory.Problem, line func(name, format string, args ...any)) {
+	if a != nil {
+		line("approval", "%s", a.Text())
+		for _, m := range a.Missing {
+			line("", "%q: %s", m.Requirement, m.Reason)
+		}
+	}
+	for _, s := range signatures {
+		line("signed", "%s, in %s", s.Text(), s.Manifest)
+	}
+	if unread != nil {
+		line("signed", "unknown: %s", unread)
+	}
 }
 
 // inspectText formats the description of a version for people.
@@ -69,8 +87,12 @@ func inspectText(v *inventory.Inspection, _ io.Writer) string {
 		line(i, "origin", "%s", e.Origin)
 		line(i, "evidence", "%s: SHA256SUMS %s, signature %s, signing keys %s", e.Digest, size(int64(e.SHA256SUMS)), size(int64(e.Signature)), size(int64(e.SigningKeys)))
 	}
+	approvalLines(v.Approval, v.Signatures, v.SignaturesError, func(name, format string, args ...any) { line(i, name, format, args...) })
 	if v.Denied != nil {
 		line(i, "denied", "by the configuration of the gateway: %s", cmp.Or(v.Denied.Reason, "no reason is given"))
+	}
+	if v.Deprecated != nil {
+		line(i, "deprecated", "by the configuration of the gateway: %s", v.Deprecated.Reason)
 	}
 	for _, t := range v.Partial {
 		line(i, "partial tag", "%s", t)

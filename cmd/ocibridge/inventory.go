@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -67,7 +68,7 @@ var (
 // inventory opens the bundle that --from names, or else the registry. The caller must call
 // the function that it returns.
 func (k *reads[A]) inventory(ctx context.Context, f *readerFlags, s settings, queries []query.Query[A], stderr io.Writer) (*inventory.Inventory[A], func() error, error) {
-	i := &inventory.Inventory[A]{Kind: k.kind, Jobs: int(f.jobs), Denies: s.file.Gateway.Denies}
+	i := &inventory.Inventory[A]{Kind: k.kind, Jobs: int(f.jobs), Denies: s.file.Gateway.Denies, Deprecates: s.file.Gateway.Deprecates, Approvals: s.file.Approvals.For}
 	if f.from != "" {
 		b, err := f.bundle(ctx, stderr)
 		if err != nil {
@@ -179,6 +180,56 @@ func (k *reads[A]) verify(f *readerFlags, cmd *cobra.Command, args []string, che
 	return k.showVersions(f, cmd, queries, func(ctx context.Context, found *inventory.Selection[A], s settings) (*inventory.Report[A], error) {
 		return found.Verify(ctx, checks(s))
 	}, verifyText)
+}
+
+// waiting runs "ocibridge verify --waiting" or "ocibridge module verify --waiting".
+func (k *reads[A]) waiting(f *readerFlags, cmd *cobra.Command, args []string) error {
+	queries, err := parseQueries(k.Form, args, true)
+	if err != nil {
+		return err
+	}
+	n := 0
+	err = show(f, cmd, k, queries, func(ctx context.Context, found *inventory.Selection[A], s settings) (*inventory.Report[A], error) {
+		if s.file.Approvals == nil {
+			return nil, hint.New("no version can wait for an approval: no trust block has a require block", "ocibridge help trust says how to require approvals")
+		}
+		r, err := found.Verify(ctx, inventory.Waiting[A]{})
+		if err == nil {
+			n = r.KeepWaiting()
+		}
+		return r, err
+	}, waitingText)
+	if err == nil && n > 0 {
+		return exitStatus(exitPending)
+	}
+	return err
+}
+
+// waitingText formats the versions that wait for an approval.
+func waitingText[A inventory.Address](r *inventory.Report[A], w io.Writer) string {
+	var out strings.Builder
+	for _, of := range r.Stored {
+		if of.Problem != nil {
+			fmt.Fprintf(&out, "%s\n", of)
+			printFindings(&out, w, nil, of.Problem)
+		}
+		for _, v := range of.Versions {
+			switch {
+			case v.Problem != nil:
+				fmt.Fprintf(&out, "%s %s: not checked\n", of.Address, v.Version)
+				printFindings(&out, w, nil, v.Problem)
+			case v.Approval.Problem != nil:
+				fmt.Fprintf(&out, "%s %s: not checked\n", of.Address, v.Version)
+				printFindings(&out, w, nil, v.Approval.Problem)
+			default:
+				fmt.Fprintf(&out, "%s %s: %s\n", of.Address, v.Version, v.Approval.Text())
+				for _, m := range v.Approval.Missing {
+					fmt.Fprintf(&out, "  %q: %s\n", m.Requirement, m.Reason)
+				}
+			}
+		}
+	}
+	return out.String()
 }
 
 // inspect shows the report that the function read returns about the newest stored version that arg selects.

@@ -33,7 +33,8 @@ func newListCommand() *cobra.Command {
 		Short: "List the providers in a registry or a bundle",
 		Long: `list shows the stored versions with their platforms, sizes and signatures. A
 signature is shown as push recorded it; ocibridge verify checks it. Versions that the
-gateway block of ocibridge.hcl denies are marked.
+gateway block of ocibridge.hcl denies or deprecates are marked. If trust blocks have
+require blocks, list checks the approvals, and shows which versions wait for one.
 
 PROVIDER is HOSTNAME/NAMESPACE/TYPE. A PATTERN is a PROVIDER whose last parts are *.
 Without arguments, and for patterns, list searches the provider blocks of
@@ -78,9 +79,15 @@ func (k *reads[A]) listText(l *inventory.Report[A], w io.Writer) string {
 // line for each version that cannot be read.
 func (k *reads[A]) versionsText(versions []*inventory.VersionReport, width int) string {
 	rows := [][]string{append([]string{"VERSION"}, k.columns...)}
-	denies := slices.ContainsFunc(versions, func(v *inventory.VersionReport) bool { return v.Problem == nil && v.Denied != nil })
+	denies := slices.ContainsFunc(versions, func(v *inventory.VersionReport) bool {
+		return v.Problem == nil && (v.Denied != nil || v.Deprecated != nil)
+	})
 	if denies {
 		rows[0] = append(rows[0], "GATEWAY")
+	}
+	approvals := slices.ContainsFunc(versions, func(v *inventory.VersionReport) bool { return v.Problem == nil && v.Approval != nil })
+	if approvals {
+		rows[0] = append(rows[0], "APPROVAL")
 	}
 	unreadable := ""
 	for _, v := range versions {
@@ -91,7 +98,14 @@ func (k *reads[A]) versionsText(versions []*inventory.VersionReport, width int) 
 		row := append([]string{v.Version.String()}, k.row(v)...)
 		if v.Denied != nil {
 			row = append(row, "denied")
+		} else if v.Deprecated != nil {
+			row = append(row, "deprecated")
 		} else if denies {
+			row = append(row, "")
+		}
+		if v.Approval != nil {
+			row = append(row, v.Approval.Text())
+		} else if approvals {
 			row = append(row, "")
 		}
 		rows = append(rows, row)

@@ -99,7 +99,7 @@ a folder on this machine.`,
 		}
 		return usage(hint.Wrap(err, "%s%s --help lists the flags", didYouMean(cmd, err), cmd.CommandPath()))
 	})
-	root.AddCommand(newPushCommand(), newSyncCommand(), newRemoveCommand(), newServeCommand(), newExecCommand(), newListCommand(), newInspectCommand(), newVerifyCommand(), newLockCommand(), newCopyCommand(), newGCCommand(), newDoctorCommand(), newLoginCommand(), newLogoutCommand(), newModuleCommand(), newCacheCommand(), newFingerprintCommand(), newConfigCommand(), newVersionCommand(), newManCommand())
+	root.AddCommand(newPushCommand(), newSyncCommand(), newRemoveCommand(), newApproveCommand(), newServeCommand(), newExecCommand(), newListCommand(), newInspectCommand(), newVerifyCommand(), newUsageCommand(), newLockCommand(), newCopyCommand(), newGCCommand(), newDoctorCommand(), newLoginCommand(), newLogoutCommand(), newModuleCommand(), newCacheCommand(), newFingerprintCommand(), newConfigCommand(), newVersionCommand(), newManCommand())
 	addHelp(root)
 	addCompletion(root)
 	return root

@@ -13,6 +13,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/registries/inventory"
+	"github.com/ocibridge/ocibridge/internal/registries/moduledoc"
 	"github.com/ocibridge/ocibridge/internal/registries/registry"
 	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/provider"
@@ -116,7 +117,8 @@ func newModuleListCommand() *cobra.Command {
 		Use:   "list [MODULE | PATTERN]...",
 		Short: "List the modules in a registry",
 		Long: `module list shows the stored versions of modules with their sizes, hashes and source
-commits, as push recorded them. ocibridge module verify checks them.
+commits, as push recorded them. ocibridge module verify checks them. If trust blocks have
+require blocks, module list checks the approvals, and shows which versions wait for one.
 
 MODULE is HOSTNAME/NAMESPACE/NAME/SYSTEM. A PATTERN is a MODULE whose last parts are *.
 Without arguments, and for patterns, module list searches the registry's catalog. The
@@ -144,7 +146,9 @@ func newModuleInspectCommand() *cobra.Command {
 		Short: "Show one stored version of a module in full",
 		Long: `module inspect shows a stored version: its digests, and the hash and the source commit
 as push recorded them. ocibridge module verify checks the hash. Of a public module, it
-also shows where push fetched the module from.
+also shows where push fetched the module from. It downloads the zip to show the inputs,
+outputs, providers, submodules and examples. It lists the signatures of the manifest
+that approve or cosign attached. Those that meet a require block are verified.
 
 VERSION is a version or a version constraint. module inspect shows the newest stored
 version that matches.`,
@@ -165,7 +169,7 @@ const moduleVerifyExamples = `  # all stored versions
   ocibridge module verify 'registry.acme.example/platform/vpc/aws@~> 1.0'`
 
 func newModuleVerifyCommand() *cobra.Command {
-	f := &readerFlags{}
+	f, waiting := &readerFlags{}, false
 	cmd := &cobra.Command{
 		Use:   "verify [MODULE | MODULE@VERSION | PATTERN]...",
 		Short: "Verify stored versions of modules",
@@ -177,13 +181,20 @@ it. Modules have no signature, so it cannot say who made a version.
 Without arguments, it checks all versions that ocibridge module list shows. With --from,
 it checks the versions in a bundle of ocibridge copy, and sends no requests.
 
+With --waiting, it only checks the approvals that require blocks ask for, and lists the
+versions that wait for one. It then exits with 3 if there is such a version.
+
 It exits with 1 if there is an error. Warnings do not count.`,
 		Example: moduleVerifyExamples,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if waiting {
+				return readsModules.waiting(f, cmd, args)
+			}
 			return readsModules.verify(f, cmd, args, func(settings) inventory.Checks[module.Address] { return inventory.Zips{} })
 		},
 	}
 	f.registerModules(cmd)
+	cmd.Flags().BoolVar(&waiting, "waiting", false, waitingUsage)
 	return cmd
 }
 
@@ -221,8 +232,56 @@ func moduleInspectText(v *inventory.ModuleInspection, _ io.Writer) string {
 			line(of.name, "%s", of.value)
 		}
 	}
+	approvalLines(v.Approval, v.Signatures, v.SignaturesError, line)
 	if v.Denied != nil {
 		line("denied", "by the configuration of the gateway: %s", cmp.Or(v.Denied.Reason, "no reason is given"))
 	}
+	if v.Deprecated != nil {
+		line("deprecated", "by the configuration of the gateway: %s", v.Deprecated.Reason)
+	}
+	moduleContents(v.Contents, line)
+	if v.Unread != nil {
+		line("contents", "not read: %s", v.Unread.Message)
+	}
 	return out.String()
+}
+
+// moduleContents prints what the files of a module declare.
+func moduleContents(doc *moduledoc.Doc, line func(name, format string, args ...any)) {
+	if doc == nil {
+		return
+	}
+	list := func(name string, all []string) {
+		if len(all) > 0 {
+			line(name, "%s", strings.Join(all, ", "))
+		}
+	}
+	var required, optional, outputs, providers []string
+	for _, in := range doc.Root.Inputs {
+		if in.Required {
+			required = append(required, in.Name)
+		} else {
+			optional = append(optional, in.Name)
+		}
+	}
+	for _, o := range doc.Root.Outputs {
+		outputs = append(outputs, o.Name)
+	}
+	for _, r := range doc.Root.Requires {
+		providers = append(providers, strings.TrimSpace(cmp.Or(r.Source, r.Name)+" "+strings.Join(r.Version, ", ")))
+	}
+	list("inputs", required)
+	list("optional", optional)
+	list("outputs", outputs)
+	list("providers", providers)
+	list("client", doc.Root.Core)
+	paths := func(parts []moduledoc.Part) (out []string) {
+		for _, p := range parts {
+			out = append(out, p.Path)
+		}
+		return out
+	}
+	list("submodules", paths(doc.Modules))
+	list("examples", paths(doc.Examples))
+	list("not read", doc.Root.Skipped)
 }

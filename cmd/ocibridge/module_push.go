@@ -282,7 +282,11 @@ func (f *modulePushFlags) pushPublic(ctx context.Context, s settings, p *moduleP
 		Origin:   &moduleorigin.Origin{Registry: s.origins().Registry(), AllowLFSPointers: f.lfs},
 		Requests: p.requests, All: f.all, DryRun: f.dryRun, Closure: f.closure, Strict: f.strict,
 	}
-	results, err := modules.Push(ctx, repos, pusher.Options{Jobs: int(f.jobs), Force: f.force}, progress)
+	options, err := s.approving(ctx, pusher.Options{Jobs: int(f.jobs), Force: f.force}, stderr)
+	if err != nil {
+		return modulePushRun{}, err
+	}
+	results, err := modules.Push(ctx, repos, options, progress)
 	out := modulePushRun{pushedModules(results), progress.missing}
 	if err != nil {
 		return out, err
@@ -352,7 +356,11 @@ func (f *modulePushFlags) pushFolder(ctx context.Context, s settings, p *moduleP
 	if other, ok := transfer.OtherSpelling(ctx, repos, p.module); ok {
 		progress.Warn(transfer.OtherSpellingWarning(other, p.module))
 	}
-	to := pusher.New(pusher.Options{Force: f.force, OnEvent: progress.Event})
+	options, err := s.approving(ctx, pusher.Options{Force: f.force, OnEvent: progress.Event}, stderr)
+	if err != nil {
+		return modulePushRun{}, err
+	}
+	to := pusher.New(options)
 	put := to.PushZip
 	if f.dryRun {
 		put = to.PlanZip
@@ -391,7 +399,7 @@ func (p *progress) module(r modulePushed, planned bool) {
 	if r.Entries > 0 {
 		files = count(r.Entries, "file")
 	}
-	p.result("%s %s: %s, in %s:%s", r.Subject, r.Version, listed(status, files, size(r.Packages[0].Size)), r.Repository, r.Tag)
+	p.result("%s %s: %s, in %s:%s", r.Subject, r.Version, listed(status, files, size(r.Packages[0].Size), approvedText(r.Result)), r.Repository, r.Tag)
 	if r.Revision != "" && !r.Source.IsZero() && r.Status != pusher.Unchanged {
 		p.result("  commit %s", r.Revision)
 	}

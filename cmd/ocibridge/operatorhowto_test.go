@@ -119,6 +119,11 @@ ocibridge push $null
 ocibridge verify --packages`}.Do(t)
 }
 
+// TestApprovingHowTo runs docs/howto/approving.md.
+func TestApprovingHowTo(t *testing.T) {
+	howto.Run{Page: "approving", Replace: []string{"localhost:8443", "localhost:" + freePort(t)}, Env: operatorEnv(t)}.Do(t)
+}
+
 // TestRemovingHowTo runs docs/howto/removing.md. Terraform shows the reason, too, also after the
 // removal. Both clients install the version that is left.
 func TestRemovingHowTo(t *testing.T) {
@@ -139,6 +144,11 @@ tofu -chdir=client init -no-color`,
 		Fails: []string{"mirror.tfrc SSL_CERT_FILE", "host.tfrc SSL_CERT_FILE"},
 		Env:   operatorEnv(t),
 	}.Do(t)
+}
+
+// TestWhoUsesHowTo runs docs/howto/who-uses.md.
+func TestWhoUsesHowTo(t *testing.T) {
+	howto.Run{Page: "who-uses", Replace: []string{"localhost:8443", "localhost:" + freePort(t)}, Env: operatorEnv(t)}.Do(t)
 }
 
 // TestDiskHowTo runs docs/howto/disk.md.

@@ -214,7 +214,7 @@ func (p *progress) Done(r *pusher.Result) {
 	if p.onlyChanges && r.Status == pusher.Unchanged {
 		print = p.note
 	}
-	print("%s %s: %s, in %s:%s", r.Subject, r.Version, listed(string(r.Status), contents, referrers, grounds), r.Repository, r.Tag)
+	print("%s %s: %s, in %s:%s", r.Subject, r.Version, listed(string(r.Status), contents, referrers, grounds, approvedText(r)), r.Repository, r.Tag)
 	for _, note := range []struct {
 		text    string
 		applies func(pusher.PackageResult) bool
@@ -233,6 +233,14 @@ func (p *progress) Done(r *pusher.Result) {
 			p.result("  %s %s", note.text, joined(of, ", "))
 		}
 	}
+}
+
+// approvedText says by whom a push has approved a version. It is "" if the version has no approval by the configured key.
+func approvedText(r *pusher.Result) string {
+	if r.ApprovedBy == "" {
+		return ""
+	}
+	return "approved by " + r.ApprovedBy
 }
 
 // groundsOf says why a pushed version of a provider is trusted.

@@ -266,7 +266,10 @@ func (f *pushFlags) pushProviders(ctx context.Context, s settings, p *pushPlan, 
 			progress.Warn(fmt.Sprintf("%s %s: the gateway block denies this version, so clients do not get it", a, v))
 		}
 	}
-	options := pusher.Options{Policy: p.policy, Jobs: int(f.jobs), Force: f.force, RefreshEvidence: f.refresh}
+	options, err := s.approving(ctx, pusher.Options{Policy: p.policy, Jobs: int(f.jobs), Force: f.force, RefreshEvidence: f.refresh}, progress.stderr)
+	if err != nil {
+		return run, err
+	}
 	if f.dryRun {
 		run.plan, err = transfer.PlanPush(ctx, src, back, options, progress)
 		for _, step := range run.plan.Steps {
@@ -294,7 +297,10 @@ func (f *pushFlags) pushNeeded(ctx context.Context, s settings, p *pushPlan, std
 	defer back.Close()
 	progress := &moduleProgress{progress: f.progress(stdout, stderr), settings: s, planned: f.dryRun}
 	defer progress.Close()
-	options := pusher.Options{Policy: p.policy, Jobs: int(f.jobs), Force: f.force, RefreshEvidence: f.refresh}
+	options, err := s.approving(ctx, pusher.Options{Policy: p.policy, Jobs: int(f.jobs), Force: f.force, RefreshEvidence: f.refresh}, stderr)
+	if err != nil {
+		return run, err
+	}
 	needed, err := transfer.NeededBy(ctx, f.neededBy, &moduleorigin.Origin{Registry: s.origins().Registry()}, back, options, f.dryRun, f.strict, progress)
 	run.missing = progress.missing
 	if err != nil {

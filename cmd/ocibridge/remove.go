@@ -170,7 +170,7 @@ func (f *removeFlags) remove(ctx context.Context, s settings, run *removeRun, re
 	defer back.Close()
 	progress := f.progress(stdout, stderr)
 	defer progress.Close()
-	remover := reconcile.NewRemover(pusher.Options{Destination: transfer.Destination(back), Jobs: int(f.jobs)}, f.referrers)
+	remover := reconcile.NewRemover(pusher.Options{Destination: transfer.Destination(back), Jobs: int(f.jobs), Approvals: s.file.Approvals.For}, f.referrers)
 	versions, err := requests.resolve(ctx, back)
 	if err != nil {
 		return transfer.Explain(back, err)
@@ -294,7 +294,10 @@ func referrerLines(print func(format string, args ...any), referrers []reconcile
 			what = " (" + what + ")"
 		}
 		fate := "stays; --referrers removes it"
-		if remove {
+		switch {
+		case ref.Approval:
+			fate = "is an approval, and is removed with the version"
+		case remove:
 			fate = "is removed, unless another tag names it"
 		}
 		print("    referrer %s%s %s", ref.Digest, what, fate)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/ocibridge/ocibridge/approval/signing"
 	"github.com/ocibridge/ocibridge/internal/app/config"
 	"github.com/ocibridge/ocibridge/internal/app/serve"
 	"github.com/ocibridge/ocibridge/internal/base/files"
@@ -153,8 +154,14 @@ func (f *serveFlags) load(cmd *cobra.Command, seen *files.Snapshot) (serve.Setti
 	if err != nil {
 		return serve.Settings{}, err
 	}
+	var sign *signing.Key
+	if b := s.file.Sign; b != nil && b.PullThrough {
+		if sign, err = readSigningKey(cmd.Context(), s.files, "the sign block", b.Key, cmd.ErrOrStderr()); err != nil {
+			return serve.Settings{}, err
+		}
+	}
 	return serve.Settings{
-		Config: s.file, Repositories: repositories, CacheFolder: defaultCacheFolder(), Origins: s.origins(), LogLevel: f.log.level,
+		Config: s.file, Sign: sign, Repositories: repositories, CacheFolder: defaultCacheFolder(), Origins: s.origins(), LogLevel: f.log.level,
 		Effective: s.file.Effective(surroundings(cmd, s.cli)),
 	}, nil
 }

@@ -175,12 +175,15 @@ func (f *syncFlags) sync(ctx context.Context, s settings, queries []query.Query[
 	defer wants.Close()
 	progress := f.progress(stdout, stderr)
 	defer progress.Close()
+	push, err := s.approving(ctx, pusher.Options{
+		Destination: transfer.Destination(back), Policy: s.file.Trust.For, Jobs: int(f.jobs), OnEvent: progress.Event,
+	}, stderr)
+	if err != nil {
+		return err
+	}
 	planned, done := progress.planning(len(wants.Wants))
 	syncer := reconcile.NewSyncer(reconcile.Options{
-		Push: pusher.Options{
-			Destination: transfer.Destination(back), Policy: s.file.Trust.For, Jobs: int(f.jobs), OnEvent: progress.Event,
-		},
-		OnPlanned: planned, ManifestCache: f.cacheFolder("manifests", log), First: f.first, Prune: f.prune, PruneLimit: f.pruneLimit, Served: s.served(),
+		Push: push, OnPlanned: planned, ManifestCache: f.cacheFolder("manifests", log), First: f.first, Prune: f.prune, PruneLimit: f.pruneLimit, Served: s.served(),
 		Closure: wants.Closure, KeepModules: wants.KeepModules,
 	})
 	plan, err := syncer.Plan(ctx, wants.Wants)

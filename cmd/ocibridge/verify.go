@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/base/hint"
 	"github.com/ocibridge/ocibridge/internal/registries/inventory"
 	"github.com/ocibridge/ocibridge/provider"
 )
@@ -21,12 +22,15 @@ const verifyExamples = `  # all stored versions
   # a bundle, before it crosses the air gap
   ocibridge verify --packages --from oci-archive:providers.tar
 
+  # versions that wait for an approval
+  ocibridge verify --waiting
+
   # versions with findings, for a scheduled job
   ocibridge verify --output json \
     | jq '.providers[].versions[] | select(.findings != [])'`
 
 func newVerifyCommand() *cobra.Command {
-	f, packages := &readerFlags{}, false
+	f, packages, waiting := &readerFlags{}, false, false
 	cmd := &cobra.Command{
 		Use:   "verify [PROVIDER | PROVIDER@VERSION | PATTERN]...",
 		Short: "Verify stored versions again, without their origins",
@@ -39,9 +43,19 @@ VERSION is a version or a version constraint; verify checks every version that
 matches. Without arguments, it checks all versions that ocibridge list shows. With
 --from, it checks the versions in a bundle of ocibridge copy, and sends no requests.
 
+If trust blocks have require blocks, verify warns of each version that waits for an
+approval. With --waiting, it only checks the approvals, and lists the versions that wait.
+It then exits with 3 if there is such a version.
+
 It exits with 1 if there is an error. Warnings do not count.`,
 		Example: verifyExamples,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if waiting {
+				if packages {
+					return usage(hint.New("--waiting and --packages exclude each other", "run verify once for each"))
+				}
+				return readsProviders.waiting(f, cmd, args)
+			}
 			return readsProviders.verify(f, cmd, args, func(s settings) inventory.Checks[provider.Address] {
 				return inventory.Verifier{Policy: s.file.Trust.For, Packages: packages, Required: s.file.Gateway.VerifyRequired}
 			})
@@ -49,8 +63,11 @@ It exits with 1 if there is an error. Warnings do not count.`,
 	}
 	f.register(cmd)
 	cmd.Flags().BoolVar(&packages, "packages", false, "also download and hash every package")
+	cmd.Flags().BoolVar(&waiting, "waiting", false, waitingUsage)
 	return cmd
 }
+
+const waitingUsage = "list the versions that wait for an approval, check nothing else, and exit with 3 if there are any"
 
 // verifyText formats a verification for people, with colours on a terminal.
 func verifyText[A inventory.Address](r *inventory.Report[A], w io.Writer) string {
@@ -83,6 +100,9 @@ func verifySummary(v *inventory.VersionReport) string {
 	if warnings > 0 {
 		parts = append(parts, count(warnings, "warning"))
 	}
+	if v.Approval != nil && v.Approval.Problem == nil {
+		parts = append(parts, v.Approval.Text())
+	}
 	if v.Platforms != nil {
 		parts = append(parts, count(len(v.Platforms), "platform"))
 	}
@@ -99,6 +119,9 @@ func verifySummary(v *inventory.VersionReport) string {
 		parts = append(parts, s.Text(false)+", which is pinned")
 	default:
 		parts = append(parts, s.Text(false))
+	}
+	if v.Deprecated != nil {
+		parts = append(parts, "deprecated: "+v.Deprecated.Reason)
 	}
 	return strings.Join(parts, ", ")
 }

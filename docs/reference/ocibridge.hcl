@@ -133,6 +133,20 @@ trust "registry.opentofu.org/hashicorp/*" {
   strict_expiry = true
 }
 
+# Which versions clients get: those that your own organisation has signed. A pattern
+# of four parts is for modules.
+trust "registry.acme.example/*/*/*" {
+  require "platform team" {
+    public_key = file("platform.pub")
+    enforce    = false # only report for now
+  }
+}
+
+# The key with which "ocibridge push" and "sync" approve what they have verified.
+sign {
+  key = "platform.key"
+}
+
 # A provider that "ocibridge sync" keeps in the registry.
 provider "registry.opentofu.org/hashicorp/null" {
   versions  = "~> 3.2"

@@ -240,6 +240,24 @@ func (h *Handler) open(ctx context.Context, a Archive) (content, *telemetry.Serv
 	return c, &h.o.Counters.Streamed, nil
 }
 
+// ReadAll returns a whole archive, after its digest is verified. It holds the archive in memory, so the caller must check
+// the size first. The errors are like those of [Handler.Serve].
+func (h *Handler) ReadAll(ctx context.Context, a Archive) ([]byte, error) {
+	c, _, err := h.open(ctx, a)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	data := make([]byte, a.Package.Size)
+	if _, err = io.ReadFull(c, data); err == nil {
+		err = c.verify()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", a.Package.Filename, err)
+	}
+	return data, nil
+}
+
 // content reads an archive for one response.
 type content interface {
 	io.ReadSeekCloser

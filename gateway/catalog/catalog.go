@@ -31,10 +31,13 @@ import (
 	"sync"
 	"time"
 
+	lru "github.com/hashicorp/golang-lru/v2"
+	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	orascontent "oras.land/oras-go/v2/content"
 	"oras.land/oras-go/v2/registry"
 
+	"github.com/ocibridge/ocibridge/approval"
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/base/fresh"
 	"github.com/ocibridge/ocibridge/internal/base/subject"
@@ -83,14 +86,27 @@ type Account struct {
 type Deny struct {
 	Pattern  subject.Pattern     // never nil
 	Versions provider.VersionSet // the zero value means all versions
-	Reason   string              // the text that clients and users see, or ""
+	// Digest, if not "", is the digest of the manifest that the rule denies under every tag. Versions is then zero.
+	Digest digest.Digest
+	Reason string // the text that clients and users see, or ""
+}
+
+// denies reports whether the rule denies a version whose tag names the given manifest. The digest is "" if it is unknown.
+func (d *Deny) denies(a subject.Address, v provider.Version, manifest digest.Digest) bool {
+	switch {
+	case !d.Pattern.Covers(a):
+		return false
+	case d.Digest != "":
+		return d.Digest == manifest
+	}
+	return d.Versions.String() == "" || d.Versions.Has(v)
 }
 
 // FindDeny returns a rule that denies a version of a provider or a module, if there is one. It
-// prefers a rule with a reason.
-func FindDeny(rules []Deny, a subject.Address, v provider.Version) (rule Deny, ok bool) {
+// prefers a rule with a reason. The digest of the manifest that the version's tag names is "" if it is unknown.
+func FindDeny(rules []Deny, a subject.Address, v provider.Version, manifest digest.Digest) (rule Deny, ok bool) {
 	for _, d := range rules {
-		if !d.Pattern.Covers(a) || d.Versions.String() != "" && !d.Versions.Has(v) {
+		if !d.denies(a, v, manifest) {
 			continue
 		}
 		if d.Reason != "" {
@@ -101,7 +117,7 @@ func FindDeny(rules []Deny, a subject.Address, v provider.Version) (rule Deny, o
 	return rule, ok
 }
 
-// Denial says which versions of a provider or module a rule denies, and why.
+// Denial says which versions of a provider or module a rule denies or deprecates, and why.
 type Denial struct {
 	Versions []provider.Version // oldest first, never empty
 	Reason   string             // never ""
@@ -114,7 +130,7 @@ type Denial struct {
 func (c *Catalog) Denials(i *Item) (out []Denial) {
 	named := map[provider.Version]bool{}
 	for _, d := range c.opts.Deny {
-		if d.Reason == "" || !d.Pattern.Covers(i.about.subject) {
+		if d.Reason == "" || d.Digest != "" || !d.Pattern.Covers(i.about.subject) {
 			continue
 		}
 		versions := slices.Clone(i.All())
@@ -135,21 +151,51 @@ func (c *Catalog) Denials(i *Item) (out []Denial) {
 		}
 		out = append(out, Denial{versions, d.Reason})
 	}
+	for _, w := range i.withheld {
+		if w.reason == "" || named[w.version] {
+			continue
+		}
+		n := slices.IndexFunc(out, func(d Denial) bool { return d.Reason == w.reason })
+		if n < 0 {
+			n, out = len(out), append(out, Denial{Reason: w.reason})
+		}
+		out[n].Versions = append(out[n].Versions, w.version)
+	}
+	for _, d := range out {
+		provider.SortVersions(d.Versions)
+	}
 	return out
 }
 
-// DeniedError means that a rule denies a version of a provider or a module. It wraps [ErrDenied].
+// DeniedError means that a version of a provider or a module is not served: a rule denies the version, or the version is not
+// approved. It wraps [ErrDenied].
 type DeniedError struct {
 	Subject subject.Address
 	Version provider.Version
 	Reason  string // "" if the rule has none
+	// Approval says which approvals the version lacks. It is nil if a rule denies the version.
+	Approval *approval.NotApproved
+
+	notStored bool // the error also wraps ErrNotStored
 }
 
 func (e *DeniedError) Error() string {
+	if e.Approval != nil {
+		return fmt.Sprintf("%s %s: %v", e.Subject, e.Version, e.Approval)
+	}
 	return withReason(fmt.Sprintf("%s %s: %v", e.Subject, e.Version, ErrDenied), e.Reason)
 }
 
-func (e *DeniedError) Unwrap() error { return ErrDenied }
+// Unwrap returns [ErrDenied], and also e.Approval if the version is not approved.
+func (e *DeniedError) Unwrap() []error {
+	switch {
+	case e.notStored:
+		return []error{ErrDenied, e.Approval, ErrNotStored}
+	case e.Approval != nil:
+		return []error{ErrDenied, e.Approval}
+	}
+	return []error{ErrDenied}
+}
 
 // Said returns the text that clients get.
 func (e *DeniedError) Said() string { return withReason("this version is denied here", e.Reason) }
@@ -190,6 +236,10 @@ type Options struct {
 	Origin Origin
 	// Deny lists versions that are never served.
 	Deny []Deny
+	// Deprecate lists versions that are served, with a warning. Each rule has a reason.
+	Deprecate []Deny
+	// Approvals decide which versions are approved. If nil, no version needs an approval.
+	Approvals Approvals
 	// TagTTL is how long a list of tags, and the index that a tag names, is current. 0 means
 	// [DefaultTagTTL]; a negative TTL means that every request asks the registry.
 	TagTTL time.Duration
@@ -223,6 +273,9 @@ type Catalog struct {
 	ctx    context.Context // for sweeps of the disk
 	cancel context.CancelFunc
 	sweeps sync.WaitGroup
+
+	learning background                   // look-ups of signatures for lists
+	resolved *lru.Cache[string, resolved] // see judgement.ask
 }
 
 // New returns a catalog. It creates the folder o.Directory if it does not exist.
@@ -243,11 +296,15 @@ func New(o Options) (*Catalog, error) {
 	if o.Account == nil {
 		o.Account = func(subject.Address) Account { return Account{} }
 	}
-	c := &Catalog{opts: o, watch: &watch{accounts: map[string]*observed{}}}
+	c := &Catalog{opts: o, watch: &watch{accounts: map[string]*observed{}}, learning: newBackground()}
+	c.resolved, _ = lru.New[string, resolved](maxResolved) // fails only for a negative size
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	flights := maxFlights
 	if o.Origin != nil {
 		flights *= 2 // a fetch of the union waits for a fetch from the registry
+	}
+	if o.Approvals != nil {
+		flights *= 2 // a fetch of a list waits for fetches of signatures
 	}
 	c.cache = fresh.New(fresh.Options[question, *Item]{
 		Key: question.name, Fetch: c.ask, Load: c.load, Size: sizeOf,
@@ -270,6 +327,7 @@ var _ io.Closer = (*Catalog)(nil)
 // Close cancels the requests in flight, and returns once all earlier answers are saved. Later
 // requests fail.
 func (c *Catalog) Close() error {
+	c.learning.close()
 	err := c.cache.Close()
 	c.cancel()
 	c.sweeps.Wait()
@@ -311,22 +369,33 @@ func (v View) Versions(ctx context.Context, a subject.Address) (*Item, error) {
 }
 
 // Version returns an item whose Found field is the content of a version. It returns the errors
-// of [View.Versions], and [ErrDenied] for a denied version. It returns an item even with
-// [ErrAbsent], so that [Catalog.CacheDocument] can cache a document about the absence.
+// of [View.Versions], and [ErrDenied] for a denied version and for a version that is not approved. It returns an item even
+// with [ErrAbsent], so that [Catalog.CacheDocument] can cache a document about the absence.
 func (v View) Version(ctx context.Context, a subject.Address, of provider.Version) (*Item, error) {
 	if err := v.c.Denied(a, of); err != nil {
 		return nil, err
 	}
-	return v.Examine(ctx, a, of)
+	if v.c.policy(a).Enforces() {
+		return v.approved(ctx, a, of)
+	}
+	item, err := v.Examine(ctx, a, of)
+	if err == nil {
+		if err = v.c.deniedManifest(item); err != nil {
+			return nil, err
+		}
+		v.c.observe(item)
+	}
+	return item, err
 }
 
-// Examine is like [View.Version], but also returns a denied version, which must not be served.
+// Examine is like [View.Version], but also returns a version that is denied or not approved, and must not be served.
 func (v View) Examine(ctx context.Context, a subject.Address, of provider.Version) (*Item, error) {
 	return v.get(ctx, v.versionOf(a, of))
 }
 
 // Newer requests a version from the registry and the origin again. It returns the new item, or nil
-// if the index, the evidence and the packages are the same. The errors are those of [View.Version].
+// if the index, the evidence and the packages are the same. The errors are those of [View.Version],
+// also if the new item is not approved.
 func (v View) Newer(ctx context.Context, of *Item) (*Item, error) {
 	q := v.versionOf(of.Address, of.Version)
 	a, err := v.c.cache.Ask(ctx, v.c.ofRegistry(q))
@@ -340,6 +409,9 @@ func (v View) Newer(ctx context.Context, of *Item) (*Item, error) {
 		return nil, a.Err
 	case a.Value.Found.Same(of.Found):
 		return nil, nil
+	}
+	if err := v.c.allow(ctx, a.Value); err != nil {
+		return nil, err
 	}
 	return a.Value, nil
 }
@@ -393,7 +465,12 @@ func (c *Catalog) StoredPackage(ctx context.Context, a subject.Address, p artifa
 // used, and can start a refresh in the background.
 func (v View) Warm(path string, now time.Time) (*Item, bool) {
 	a := v.c.cache.Current(v.c.prefix(v.union)+path, now)
-	if a == nil || !subject.TraitsOf(a.Value.about.subject).Origins {
+	if v.union && v.c.opts.Approvals != nil && (a == nil || a.Value.Document(MirrorDocument) == nil) {
+		if reg := v.c.cache.Current(v.c.prefix(false)+path, now); reg != nil && reg.Value.about.kind == version && v.c.registryAlone(reg.Value.about.subject) {
+			a = reg
+		}
+	}
+	if a == nil || !subject.TraitsOf(a.Value.about.subject).Origins || !v.c.isApproved(a.Value, now) {
 		return nil, false
 	}
 	if a.Value.Document(MirrorDocument) != nil {
@@ -422,25 +499,45 @@ func (c *Catalog) Refresh(of subject.Address) int {
 	})
 }
 
-// Denied returns a *[DeniedError] if a rule in Options.Deny denies a version, and nil otherwise.
+// Denied returns a *[DeniedError] if a rule in Options.Deny denies a version by its number, and nil otherwise. It ignores the
+// rules that name a digest, and approvals.
 func (c *Catalog) Denied(a subject.Address, v provider.Version) error {
-	if rule, ok := FindDeny(c.opts.Deny, a, v); ok {
-		return &DeniedError{Subject: a, Version: v, Reason: rule.Reason}
-	}
-	return nil
+	return c.deniedAs(a, v, "")
 }
 
-// DeniedVersions returns the versions of a provider that rules in Options.Deny deny, oldest first,
+// Deprecated returns the reason of a rule in Options.Deprecate that deprecates a version, or "" if there is none.
+func (c *Catalog) Deprecated(a subject.Address, v provider.Version) (reason string) {
+	rule, _ := FindDeny(c.opts.Deprecate, a, v, "")
+	return rule.Reason
+}
+
+// Deprecations groups the served versions of a provider or a module that rules deprecate by their reasons.
+func (c *Catalog) Deprecations(i *Item) (out []Denial) {
+	for _, v := range i.Versions {
+		reason := c.Deprecated(i.about.subject, v)
+		at := slices.IndexFunc(out, func(d Denial) bool { return d.Reason == reason })
+		switch {
+		case reason == "":
+			continue
+		case at < 0:
+			at, out = len(out), append(out, Denial{Reason: reason})
+		}
+		out[at].Versions = append(out[at].Versions, v)
+	}
+	return out
+}
+
+// DeniedVersions returns the versions of a provider that rules in Options.Deny deny or that are not approved, oldest first,
 // or nil if the versions are unknown.
 func (v View) DeniedVersions(ctx context.Context, a provider.Address) []provider.Version {
-	if !slices.ContainsFunc(v.c.opts.Deny, func(d Deny) bool { return d.Pattern.Covers(a) }) {
+	if !v.c.policy(a).Enforces() && !slices.ContainsFunc(v.c.opts.Deny, func(d Deny) bool { return d.Pattern.Covers(a) }) {
 		return nil
 	}
 	item, _ := v.Versions(ctx, a)
 	if item == nil {
 		return nil
 	}
-	return slices.DeleteFunc(slices.Clone(item.All()), func(of provider.Version) bool { return v.c.Denied(a, of) == nil })
+	return slices.DeleteFunc(slices.Clone(item.All()), func(of provider.Version) bool { return slices.Contains(item.Versions, of) })
 }
 
 // Confirmed returns when the registry last confirmed the list of versions, or the zero time if the
@@ -489,6 +586,9 @@ func (c *Catalog) CanServeStale() bool {
 		return (a.Value.about.kind == listing || a.Value.about.kind == version) && a.Stale(now) != nil
 	})
 }
+
+// Subject returns the provider or the module that the item is about.
+func (i *Item) Subject() subject.Address { return i.about.subject }
 
 // IsListing reports whether an item is a list of versions.
 func (i *Item) IsListing() bool { return i.about.kind == listing }

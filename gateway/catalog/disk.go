@@ -39,6 +39,7 @@ import (
 //	ab/cdef0123.../list          record
 //	               3.2.4         record
 //	               summary       record
+//	               3.2.4!approvals  record of the signatures of a version's index
 //	               sha256-89...  content
 //
 // The mtime of a file is its last use.
@@ -63,13 +64,19 @@ type record struct {
 	LeadingV  []provider.Version `json:"leading_v,omitempty"` // see tagList
 	Tag       ociaddr.Tag        `json:"tag,omitempty"`       // of a module's version
 	Missing   []digest.Digest    `json:"missing,omitempty"`   // manifests that the index names and the registry lacked
+	// Signatures are the signatures of the manifest in Index.
+	Signatures []savedSignature `json:"signatures,omitempty"`
+	// Policy is the ID of the policy for which Signatures were read. No more signatures are read than the policy needs.
+	Policy string `json:"policy,omitempty"`
 }
 
 const (
 	listName      = "list"
 	summaryName   = "summary"
 	contentPrefix = "sha256-"
-	maxRecord     = 16 << 20 // the maximum size in bytes of a record
+	// approvalSuffix follows the version in the name of a record of signatures. No version ends in it.
+	approvalSuffix = "!approvals"
+	maxRecord      = 16 << 20 // the maximum size in bytes of a record
 )
 
 // recordLimits limit the JSON of a record, which has about 20 values besides two lists of versions.

@@ -74,6 +74,8 @@ func (c *Catalog) fetch(ctx context.Context, up *upstream) (*Item, error) {
 		return item, err
 	case summary:
 		return c.fetchSummary(ctx, up, item)
+	case approvals:
+		return c.fetchApproval(ctx, up, item)
 	}
 	return c.fetchVersion(ctx, up, item)
 }
@@ -100,7 +102,11 @@ func (c *Catalog) fetchListing(ctx context.Context, up *upstream, item *Item) (*
 	default:
 		return item, up.fail(err)
 	}
-	if c.list(item, tags); err != nil {
+	var omitted []withheld
+	if err == nil {
+		omitted, _ = c.judge(ctx, up, tags)
+	}
+	if c.list(item, tags, omitted); err != nil {
 		return item, err
 	}
 	if before != nil && before.Err == nil && before.Value.lists(item) {
@@ -112,16 +118,20 @@ func (c *Catalog) fetchListing(ctx context.Context, up *upstream, item *Item) (*
 // lists reports whether two lists of versions are equal.
 func (i *Item) lists(other *Item) bool {
 	return i.tags.etag == other.tags.etag && slices.Equal(i.tags.versions, other.tags.versions) && slices.Equal(i.tags.leadingV, other.tags.leadingV) &&
-		slices.Equal(i.Warnings, other.Warnings) &&
+		slices.Equal(i.Warnings, other.Warnings) && slices.Equal(i.withheld, other.withheld) &&
 		slices.EqualFunc(i.offers, other.offers, func(a, b Offer) bool {
 			return a.Version == b.Version && a.Signed == b.Signed && slices.Equal(a.Protocols, b.Protocols) && slices.Equal(a.Platforms, b.Platforms)
 		})
 }
 
-// list sets the tags of an item, and the versions that it lists for clients.
-func (c *Catalog) list(item *Item, tags tagList) {
-	item.tags, item.Versions = tags, merge(tags.versions, item.offers)
-	denied := func(v provider.Version) bool { return c.Denied(item.about.subject, v) != nil }
+// list sets the tags of an item, and the versions that it lists for clients. It leaves out the denied versions, and those that
+// are withheld.
+func (c *Catalog) list(item *Item, tags tagList, omitted []withheld) {
+	item.tags, item.withheld, item.Versions = tags, omitted, merge(tags.versions, item.offers)
+	denied := func(v provider.Version) bool {
+		_, omit := slices.BinarySearchFunc(omitted, v, func(w withheld, v provider.Version) int { return w.version.Compare(v) })
+		return omit || c.Denied(item.about.subject, v) != nil
+	}
 	if slices.ContainsFunc(item.Versions, denied) {
 		item.Versions = slices.DeleteFunc(slices.Clone(item.Versions), denied)
 	}
@@ -213,6 +223,7 @@ func (c *Catalog) fetchVersion(ctx context.Context, up *upstream, item *Item) (*
 		return before.Value, before.Err
 	}
 	item.Found, item.read = found, found
+	c.nameApproval(item)
 	if len(found.Missing) > 0 {
 		c.opts.Log.LogAttrs(ctx, slog.LevelWarn, "the registry lacks manifests that an index names: the other platforms are served",
 			slog.String("provider", up.provider().String()), slog.String("version", up.version.String()), slog.Any("missing", found.Missing))

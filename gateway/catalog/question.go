@@ -14,6 +14,7 @@ import (
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/ocibridge/ocibridge/approval"
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/base/fresh"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
@@ -28,14 +29,15 @@ import (
 type kind int
 
 const (
-	listing  kind = iota // the versions of a provider or module
-	version              // the index that a version's tag names
-	evidence             // the evidence that desc names
-	content              // the content that desc names
-	summary              // the summary of a provider's versions
+	listing   kind = iota // the versions of a provider or module
+	version               // the index that a version's tag names
+	evidence              // the evidence that desc names
+	content               // the content that desc names
+	summary               // the summary of a provider's versions
+	approvals             // the signatures of the manifest that desc names, as a version
 )
 
-var kindNames = [...]string{listing: "versions", version: "version", evidence: "evidence", content: "content", summary: "summary"}
+var kindNames = [...]string{listing: "versions", version: "version", evidence: "evidence", content: "content", summary: "summary", approvals: "approvals"}
 
 // question is one question to the registry, or to the union of the registry and the origin.
 type question struct {
@@ -43,8 +45,8 @@ type question struct {
 	union   bool
 	prefix  string // the beginning of the name under which the answer is cached
 	subject subject.Address
-	version provider.Version   // only if kind is version
-	desc    ocispec.Descriptor // only if kind is evidence or content
+	version provider.Version   // only if kind is version or approvals
+	desc    ocispec.Descriptor // only if kind is evidence, content or approvals
 	// account returns the account of the subject's repository. Only the first call calls
 	// Options.Account.
 	account func() Account
@@ -59,10 +61,20 @@ func (v View) question(k kind, of subject.Address) question {
 	}
 }
 
+// versionOf returns a question about a version. If versions need approvals, the question is about the registry alone, because
+// nobody has signed a version together with the packages that the origin adds. The exception are origins for which the gateway
+// vouches.
 func (v View) versionOf(a subject.Address, of provider.Version) question {
+	v.union = v.union && !v.c.registryAlone(a)
 	q := v.question(version, a)
 	q.version = of
 	return q
+}
+
+// registryAlone reports whether questions about versions of a provider or a module are about the registry alone: see
+// [View.versionOf].
+func (c *Catalog) registryAlone(of subject.Address) bool {
+	return c.policy(of).Enforces() && !c.opts.Approvals.Vouches(of)
 }
 
 // contentOf returns a question of kind evidence or content. The question is about the union
@@ -97,6 +109,8 @@ func (q question) name() string {
 		return q.prefix + pathOf(q.subject) + "/" + string(q.desc.Digest)
 	case summary:
 		return q.prefix + pathOf(q.subject) + "@summary"
+	case approvals:
+		return q.prefix + pathOf(q.subject) + "/" + q.version.String() + "!" + string(q.desc.Digest)
 	}
 	return q.prefix + pathOf(q.subject) + "@" + string(q.desc.Digest)
 }
@@ -122,8 +136,11 @@ type answer = fresh.Answer[*Item]
 // newAnswer returns an answer, and sets how long it is current and can be served stale.
 func (c *Catalog) newAnswer(item *Item, err error) answer {
 	a := answer{Value: item, Err: err, TTL: c.opts.TagTTL, StaleFor: c.opts.StaleIfError}
-	if k := item.about.kind; err == nil && (k == evidence || k == content) {
+	switch k := item.about.kind; {
+	case err == nil && (k == evidence || k == content):
 		a.TTL, a.StaleFor = fresh.Forever, fresh.Forever // a digest names the same content forever
+	case k == approvals:
+		a.TTL = c.approvalTTL(item.verdict)
 	}
 	return a
 }
@@ -144,13 +161,18 @@ type Item struct {
 
 	about    question
 	evidence *artifact.Evidence
-	tags     tagList         // only in a list of versions
-	parts    []digest.Digest // the content that a version was read from
-	content  []byte
-	offers   []Offer // the versions that the origin offers, oldest first
-	summary  artifact.Summary
-	state    ocispec.Descriptor // the manifest that summary was read from
-	read     *artifact.Version  // the version as it was read, before Options.Check has decided about it
+	tags     tagList    // only in a list of versions
+	withheld []withheld // the versions that a list omits besides those that rules deny by their versions, oldest first
+	verdict  approval.Verdict
+	approval string // the name of the question whether the version is approved; "" in other items
+	// undecided means that a list from disk has versions about which no verdict was known.
+	undecided bool
+	parts     []digest.Digest // the content that a version was read from
+	content   []byte
+	offers    []Offer // the versions that the origin offers, oldest first
+	summary   artifact.Summary
+	state     ocispec.Descriptor // the manifest that summary was read from
+	read      *artifact.Version  // the version as it was read, before Options.Check has decided about it
 	// stored is the registry's version, to which the origin has added packages. It is set only
 	// in an item of the union, and only if the registry has the version.
 	stored *artifact.Version
@@ -218,7 +240,7 @@ func sizeOf(q question, i *Item, err error) int64 {
 
 // size is roughly the memory of an item, in bytes.
 func (i *Item) size() int64 {
-	n := int64(len(i.content)) + 88*int64(len(i.parts)) + int64(len(i.tags.etag))
+	n := int64(len(i.content)) + 88*int64(len(i.parts)) + int64(len(i.tags.etag)+len(i.approval)) + verdictSize(i.verdict) + 40*int64(len(i.withheld))
 	for _, w := range i.Warnings {
 		n += 32 + int64(len(w))
 	}

@@ -27,6 +27,8 @@ func (q question) recordName() string {
 		return q.version.String()
 	case summary:
 		return summaryName
+	case approvals:
+		return q.version.String() + approvalSuffix
 	}
 	return ""
 }
@@ -118,7 +120,15 @@ func (c *Catalog) write(up *upstream, item *Item, at time.Time) error {
 			}
 		}
 	}
-	return c.disk.putRecord(up.subject, name, newRecord(item, at))
+	r := newRecord(item, at)
+	if up.kind == approvals {
+		var fits bool
+		if r.Signatures, fits = savedSignatures(up.signatures); !fits {
+			return errNotSaved
+		}
+		r.Policy = c.policy(up.subject).ID()
+	}
+	return c.disk.putRecord(up.subject, name, r)
 }
 
 // newRecord returns the record of an item. at is when the registry last confirmed the item.
@@ -131,8 +141,11 @@ func newRecord(item *Item, at time.Time) record {
 			r.Missing = append(r.Missing, m.Manifest)
 		}
 	}
-	if item.about.kind == summary {
+	switch item.about.kind {
+	case summary:
 		r.Index = item.state
+	case approvals:
+		r.Version, r.Index = item.about.version, item.about.desc
 	}
 	return r
 }
@@ -150,6 +163,9 @@ func (c *Catalog) load(q question) (answer, bool) {
 	a := c.newAnswer(item, nil)
 	if a.At = at; at.After(time.Now()) {
 		a.At = time.Now().Add(-c.opts.TagTTL) // the clock was wrong when the record was written
+	}
+	if item.undecided {
+		a.TTL = 0 // the list is served only while the registry fails
 	}
 	item.savedAt.Store(a.At.UnixNano())
 	return a, true
@@ -174,9 +190,22 @@ func (c *Catalog) read(up *upstream) (item *Item, at time.Time, err error) {
 	if !ok || r.Provider != pathOf(up.subject) || r.Version != up.version || time.Since(r.Confirmed) >= c.opts.StaleIfError {
 		return nil, at, errNotSaved
 	}
-	if up.kind == listing {
-		c.list(item, tagList{r.Versions, r.LeadingV, r.ETag})
+	switch up.kind {
+	case listing:
+		tags := tagList{r.Versions, r.LeadingV, r.ETag}
+		omitted, complete := c.judge(c.ctx, up, tags)
+		item.undecided = !complete
+		c.list(item, tags, omitted)
 		return item, r.Confirmed, nil
+	case approvals:
+		if r.Index.Digest != up.desc.Digest {
+			return nil, at, errNotSaved // the tag has named another manifest since
+		}
+		item.verdict, err = c.approvalIn(up, r)
+		if err == nil && item.verdict.Err() != nil && r.Policy != c.policy(up.subject).ID() {
+			err = errNotSaved // the manifest may have other signatures, which the present policy needs
+		}
+		return item, r.Confirmed, err
 	}
 	saved := savedIndex{up, r.Index, r.Missing}
 	if up.kind == summary {
@@ -186,6 +215,9 @@ func (c *Catalog) read(up *upstream) (item *Item, at time.Time, err error) {
 	}
 	item.Found, err = artifact.ReadTagged(c.ctx, saved, up.subject, up.version, r.Tag)
 	item.read = item.Found
+	if err == nil {
+		c.nameApproval(item)
+	}
 	if err == nil && c.opts.Check != nil && subject.TraitsOf(up.subject).Packages {
 		item.Found, err = c.opts.Check(c.ctx, saved, up.provider(), up.version, item.Found)
 	}

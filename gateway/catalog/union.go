@@ -208,7 +208,7 @@ func (c *Catalog) joinLists(ctx context.Context, q question, reg, last *answer) 
 	}
 	item := newItem(q)
 	item.Warnings, item.offers = warnings, offers
-	c.list(item, reg.Value.tags)
+	c.list(item, reg.Value.tags, c.withholdOffers(ctx, item, reg.Value.tags, reg.Value.withheld))
 	if len(item.Versions) == 0 {
 		err = reg.Err
 	}
@@ -289,7 +289,8 @@ func (i *Item) Announced() bool {
 }
 
 // StoreModule makes the origin store an announced version of a module, and returns the stored version. If another writer
-// stores the version meanwhile, the version in the registry takes precedence. The errors are those of [View.ModuleVersion].
+// stores the version meanwhile, the version in the registry takes precedence. The gateway vouches only for what its own origin
+// stores, so a stored version is returned only if it is approved. The errors are those of [View.ModuleVersion].
 func (c *Catalog) StoreModule(ctx context.Context, a module.Address, v provider.Version) (*Item, error) {
 	// 1. Another gateway may have stored it since the last answer.
 	if err := c.Denied(a, v); err != nil {
@@ -297,7 +298,7 @@ func (c *Catalog) StoreModule(ctx context.Context, a module.Address, v provider.
 	}
 	reg, err := c.askRegistry(ctx, a, v)
 	if err != nil || reg.Err == nil {
-		return itemOf(reg, err)
+		return c.allowed(ctx, reg, err)
 	}
 	if !errors.Is(reg.Err, ErrAbsent) {
 		return nil, reg.Err
@@ -321,24 +322,31 @@ func (c *Catalog) StoreModule(ctx context.Context, a module.Address, v provider.
 	if err == nil && reg.Err == nil {
 		_, err = c.cache.Ask(ctx, c.Union().versionOf(a, v))
 	}
-	return itemOf(reg, err)
+	return c.allowed(ctx, reg, err)
 }
 
 // errStoredUnseen does not wrap [ErrAbsent], because clients do not repeat a request after a 404.
 var errStoredUnseen = errors.New("it was stored, but the registry does not show it yet")
 
 // askRegistry asks the registry for a version, and for the list of tags, because the version can have a tag with a leading v.
-func (c *Catalog) askRegistry(ctx context.Context, a module.Address, v provider.Version) (*answer, error) {
+func (c *Catalog) askRegistry(ctx context.Context, a subject.Address, v provider.Version) (*answer, error) {
 	if _, err := c.cache.Ask(ctx, c.Registry().question(listing, a)); err != nil {
 		return nil, err
 	}
 	return c.cache.Ask(ctx, c.Registry().versionOf(a, v))
 }
 
-// itemOf returns the item and the error of an answer.
-func itemOf(a *answer, err error) (*Item, error) {
+// allowed returns the item of an answer if its manifest may be served. The errors are those of [Catalog.allow], and that of the
+// answer.
+func (c *Catalog) allowed(ctx context.Context, a *answer, err error) (*Item, error) {
+	if err == nil {
+		err = a.Err
+	}
+	if err == nil {
+		err = c.allow(ctx, a.Value)
+	}
 	if err != nil {
 		return nil, err
 	}
-	return a.Value, a.Err
+	return a.Value, nil
 }

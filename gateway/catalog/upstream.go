@@ -21,6 +21,7 @@ import (
 	"oras.land/oras-go/v2/errdef"
 	"oras.land/oras-go/v2/registry/remote"
 
+	"github.com/ocibridge/ocibridge/approval"
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/base/subject"
 )
@@ -34,6 +35,8 @@ type upstream struct {
 	last   *answer // the last answer; nil: there is none
 	before *answer // the last answer if it can be revalidated, else nil
 	store  Store   // nil: only the cache is read
+
+	signatures []approval.Signature // those that were read, for a question of kind approvals
 
 	mu      sync.Mutex
 	failure error

@@ -26,6 +26,7 @@ type moduleVersionView struct {
 	Version    provider.Version
 	Use        string // the module block, to copy
 	Constraint string // a ~> constraint, or ""
+	Deprecated string // why the configuration deprecates the version, or ""
 	OCI        string // the module block with an oci:// address, or "" if clients cannot read the registry
 	Reference  string // the OCI reference, or ""
 	Manifest   string // the digest of the manifest
@@ -33,6 +34,9 @@ type moduleVersionView struct {
 	Revision  string // the commit that the push recorded, or ""
 	Source    string // the location that the module was fetched from, or is fetched from, or ""
 	Elsewhere bool   // only the origin has it: there is no zip, and no manifest
+
+	Approvals *approvalsView // nil if the module's versions need no approval
+	Manual    *manualView
 }
 
 // zipView is the zip of a module.
@@ -70,6 +74,9 @@ func (p *page) module(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
+	if v.Shown != nil && !v.Shown.Elsewhere {
+		v.Shown.Manual = p.manual(ctx, r, view, a, list, v.chosen.version)
+	}
 	v.versionsView = listVersions(ctx, r, list, v.chosen, func(ctx context.Context, of provider.Version) rowView { return p.moduleRow(ctx, view, list, a, of) })
 	v.Confirmed, v.Pulls = view.Confirmed(a), p.MayFetch(r) && p.Pulls(a)
 	p.render(w, r, http.StatusOK, "module", layout{Title: v.title(), View: v})
@@ -83,12 +90,13 @@ func (p *page) describeModule(ctx context.Context, r *http.Request, view catalog
 	}
 	m, zip := item.Found, *item.Found.Zip()
 	out := &moduleVersionView{
-		Version: v, Constraint: constraint(v), Manifest: m.Index.Digest.String(), Revision: m.Revision, Source: m.Provenance.Location,
+		Version: v, Constraint: constraint(v), Deprecated: p.Catalog.Deprecated(a, v), Manifest: m.Index.Digest.String(), Revision: m.Revision, Source: m.Provenance.Location,
 		zipView: zipView{Zip: fileView{"Zip", zip.Filename, p.ModuleLink(r, base(r), a, v, zip)}, Size: zip.Size, Digest: zip.Digest.String()},
 	}
 	if h1 := p.H1Of(zip); !h1.IsZero() {
 		out.H1 = h1.String()
 	}
+	out.Approvals = p.approvals(ctx, item)
 	out.Use = fmt.Sprintf("module %q {\n  source  = %q\n  version = %q\n}\n", a.Name(), source, cmp.Or(out.Constraint, v.String()))
 	if out.Elsewhere = item.Announced(); out.Elsewhere || p.ModuleRepository == nil {
 		return out, nil
@@ -109,7 +117,7 @@ func (p *page) describeModule(ctx context.Context, r *http.Request, view catalog
 
 // moduleRow describes a version in the list of a module's versions. A version that clients can install has no state.
 func (p *page) moduleRow(ctx context.Context, view catalog.View, list *catalog.Item, a module.Address, v provider.Version) rowView {
-	row := rowView{Version: v, Path: entry{a}.versionPage(v)}
+	row := rowView{Version: v, Path: entry{a}.versionPage(v), Deprecated: p.Catalog.Deprecated(a, v)}
 	if _, ok := list.Offer(v); ok && p.Catalog.Denied(a, v) == nil {
 		row.State = rowOffered // the origin gets no request for a version that no client has chosen
 		return row
@@ -117,7 +125,7 @@ func (p *page) moduleRow(ctx context.Context, view catalog.View, list *catalog.I
 	item, err := view.ModuleVersion(ctx, a, v)
 	switch {
 	case errors.Is(err, catalog.ErrDenied):
-		row.State, row.Reason = rowDenied, reasonOf(err)
+		row.deny(err)
 	case err != nil && isInvalid(err):
 		row.State = rowRefused
 	case err != nil:

@@ -98,7 +98,29 @@ func TestModule(t *testing.T) {
 	}
 
 	b.catalog.Deny[0].Versions = provider.VersionSet{}
-	b.serve(nil).want(netPage, 200, "A rule of this gateway denies every version")
+	b.serve(nil).want(netPage, 200, "This gateway serves no version: each one is denied or not approved")
+}
+
+// TestDeprecated shows that the lists and the pages of deprecated versions give the reason, as text.
+func TestDeprecated(t *testing.T) {
+	b := newBench(t).modules()
+	b.pushModule(net, "1.2.0", "1.2.0", "")
+	b.pushModule(net, "2.0.0", "2.0.0", "")
+	b.index(widget, "1.0.0", artifact.Version{})
+	b.index(widget, "2.0.0", artifact.Version{})
+	old, err := provider.ParseConstraint("< 2.0.0")
+	b.must(err)
+	for _, p := range []subject.Pattern{net.Pattern(), widget.Pattern()} {
+		b.catalog.Deprecate = append(b.catalog.Deprecate, catalog.Deny{Pattern: p, Versions: old, Reason: "use <b>2.x</b>"})
+	}
+	c := b.serve(nil)
+	const reason = "use &lt;b&gt;2.x&lt;/b&gt;"
+	for page, old := range map[string]string{netPage: "1.2.0", widgetPage: "1.0.0"} {
+		if a := c.want(page, 200, "2.0.0", "Versions 2", "deprecated "+reason); strings.Count(a.text(), reason) != 1 || strings.Contains(a.text(), "Deprecated: ") {
+			t.Errorf("the newest version is deprecated, too:\n%s", a.text())
+		}
+		c.want(page+"/"+old, 200, "Deprecated: "+reason, "Use it")
+	}
 }
 
 // TestModuleAfterRestart shows that the page links the digest if it does not know the tag, because the answer is from

@@ -128,7 +128,7 @@ func TestVersionsAreListedNewestFirst(t *testing.T) {
 	c.want(widgetPage+"/2.0.0-beta.1", 200, "2.0.0-beta.1 prerelease")
 	c.want(widgetPage+"/1.20.0", http.StatusUnavailableForLegalReasons, "This version is denied", "The operator’s reason: it &lt;b&gt;leaks&lt;/b&gt;")
 	b.catalog.Deny[0].Versions = provider.VersionSet{}
-	b.serve(nil).want(widgetPage, 200, "A rule of this gateway denies every version")
+	b.serve(nil).want(widgetPage, 200, "This gateway serves no version: each one is denied or not approved")
 }
 
 // TestNeverAWrongNotFound shows that no failure of the registry makes the page report a provider or a version

@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
+	"strings"
 
+	"github.com/ocibridge/ocibridge/approval"
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
@@ -21,13 +24,14 @@ type providerView struct {
 
 // rowView is a version in the list.
 type rowView struct {
-	Version   provider.Version
-	Path      string
-	Platforms []provider.Platform
-	Size      int64  // the size of the largest package in bytes; 0 if unknown
-	State     string // one of the constants below, or "" if there is nothing to say
-	Reason    string // why the configuration denies the version, or ""
-	Current   bool   // the page shows this version
+	Version    provider.Version
+	Path       string
+	Platforms  []provider.Platform
+	Size       int64  // the size of the largest package in bytes; 0 if unknown
+	State      string // one of the constants below, or "" if there is nothing to say
+	Reason     string // why the configuration denies the version, or the approvals that it lacks, or ""
+	Deprecated string // why the configuration deprecates the version, or ""
+	Current    bool   // the page shows this version
 }
 
 // States of a version in a list.
@@ -38,6 +42,7 @@ const (
 	rowNone     = "no evidence"
 	rowOffered  = "at its origin" // not stored yet
 	rowDenied   = "denied"
+	rowWaiting  = "not approved"
 	rowRefused  = "refused"
 	rowUnknown  = "not known now"
 )
@@ -49,10 +54,18 @@ func (r rowView) Class() string {
 		return "fair"
 	case rowChecksum, rowNone, rowOther:
 		return "weak"
-	case rowRefused, rowDenied:
+	case rowRefused, rowDenied, rowWaiting:
 		return "bad"
 	}
 	return "unknown"
+}
+
+// deny sets the state and the reason of a version that is denied or not approved.
+func (r *rowView) deny(err error) {
+	r.State, r.Reason, r.Deprecated = rowDenied, reasonOf(err), ""
+	if errors.Is(err, approval.ErrNotApproved) {
+		r.State, r.Reason = rowWaiting, strings.TrimPrefix(r.Reason, approval.ErrNotApproved.Error()+": ")
+	}
 }
 
 // provider shows a provider and the version in the path, or else the newest version.
@@ -83,16 +96,19 @@ func (p *page) provider(w http.ResponseWriter, r *http.Request) {
 // row describes a version in the list. A version that cannot be read in time gets the state rowUnknown.
 func (p *page) row(ctx context.Context, view catalog.View, list *catalog.Item, v provider.Version) rowView {
 	a := list.Address
-	row := rowView{Version: v, Path: entry{a}.versionPage(v), State: rowUnknown}
+	row := rowView{Version: v, Path: entry{a}.versionPage(v), State: rowUnknown, Deprecated: p.Catalog.Deprecated(a, v)}
 	if offer, ok := list.Offer(v); ok && p.Catalog.Denied(a, v) == nil {
 		// The offer has all that the row needs, so the origin gets no request for a version that no client has chosen.
 		row.State, row.Platforms = rowOffered, offer.Platforms
+		if !slices.Contains(list.Versions, v) {
+			row.deny(p.Catalog.NotStored(ctx, a, v))
+		}
 		return row
 	}
 	item, err := view.Version(ctx, a, v)
 	switch {
 	case errors.Is(err, catalog.ErrDenied):
-		row.State, row.Reason = rowDenied, reasonOf(err)
+		row.deny(err)
 		return row
 	case err != nil && (isInvalid(err) || trust.Refused(err)):
 		row.State = rowRefused

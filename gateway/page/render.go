@@ -18,6 +18,7 @@ import (
 	"github.com/opencontainers/go-digest"
 	"github.com/opentofu/svchost"
 
+	"github.com/ocibridge/ocibridge/approval"
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway"
 	"github.com/ocibridge/ocibridge/gateway/access"
@@ -52,7 +53,7 @@ func (p *page) asset(w http.ResponseWriter, r *http.Request) {
 // views returns the templates of the pages by name, each with the layout. Only a gateway that shows pages parses them.
 var views = sync.OnceValue(func() map[string]*template.Template {
 	functions := template.FuncMap{"bytes": humanBytes, "utc": utc, "date": date, "code": newCode, "display": displayHost}
-	layout := template.Must(template.New("").Funcs(functions).ParseFS(templateFiles, "templates/layout.html", "templates/parts.html"))
+	layout := template.Must(template.New("").Funcs(functions).ParseFS(templateFiles, "templates/layout.html", "templates/parts.html", "templates/manual.html"))
 	out := map[string]*template.Template{}
 	for _, name := range []string{"front", "search", "provider", "module", "message"} {
 		out[name] = template.Must(template.Must(layout.Clone()).ParseFS(templateFiles, "templates/"+name+".html"))
@@ -136,11 +137,12 @@ type messageView struct {
 	What   string // "provider" or "module"; "" if the message is about neither
 	// Address and Version are the requested address and version; they may be "".
 	Address, Version string
-	Pulled           bool   // the gateway fetches missing versions
-	Origin           string // the host from which the gateway fetches missing versions, or to which it redirects clients, or ""
-	Reason           string // why the configuration denies the version, or ""
-	Who              string // the name of the client
-	Again            int    // seconds until a retry may succeed; 0 if the error is not temporary
+	Pulled           bool               // the gateway fetches missing versions
+	Origin           string             // the host from which the gateway fetches missing versions, or to which it redirects clients, or ""
+	Reason           string             // why the configuration denies the version, or ""
+	Approvals        []approval.Missing // the approvals that the version lacks
+	Who              string             // the name of the client
+	Again            int                // seconds until a retry may succeed; 0 if the error is not temporary
 	RequestID        string
 }
 
@@ -153,6 +155,8 @@ func kindOf(err error, version string) string {
 		return "no version"
 	case status == http.StatusNotFound:
 		return "no provider"
+	case errors.Is(err, approval.ErrNotApproved):
+		return "not approved"
 	case status == http.StatusUnavailableForLegalReasons:
 		return "denied"
 	case isInvalid(err):
@@ -170,6 +174,14 @@ func reasonOf(err error) string {
 	denied := &catalog.DeniedError{}
 	errors.As(err, &denied)
 	return denied.Reason
+}
+
+// missingOf returns the approvals that a version lacks.
+func missingOf(err error) []approval.Missing {
+	if missing, ok := errors.AsType[*approval.NotApproved](err); ok {
+		return missing.Missing
+	}
+	return nil
 }
 
 // notFound answers requests for unknown paths.
@@ -205,7 +217,7 @@ func (p *page) forbid(w http.ResponseWriter, r *http.Request, who *access.Client
 // fail answers a request for a provider or module that cannot be shown. If version is not "", the request is for that
 // version. The page does not show err, apart from the reason of a rule that denies the version.
 func (p *page) fail(w http.ResponseWriter, r *http.Request, e entry, version string, err error) {
-	m := messageView{Kind: kindOf(err, version), Status: gateway.StatusOf(err), What: e.What(), Address: e.String(), Version: version, Reason: reasonOf(err)}
+	m := messageView{Kind: kindOf(err, version), Status: gateway.StatusOf(err), What: e.What(), Address: e.String(), Version: version, Reason: reasonOf(err), Approvals: missingOf(err)}
 	if p.reachesOrigin(r, e, m.Status) {
 		m.Origin, m.Pulled = displayHost(e.Hostname()), p.Pulls(e.Address)
 	}

@@ -26,6 +26,19 @@ func TestSources(t *testing.T) {
 	}
 }
 
+// TestPublicDocs checks the links to the documentation at public registries.
+func TestPublicDocs(t *testing.T) {
+	for address, want := range map[string]string{
+		"registry.opentofu.org/hashicorp/null": "https://search.opentofu.org/provider/hashicorp/null/v3.2.4",
+		"registry.terraform.io/hashicorp/null": "https://registry.terraform.io/providers/hashicorp/null/3.2.4/docs",
+		"registry.acme.example/acme/widget":    "",
+	} {
+		if got := publicDocs(provider.MustParseAddress(address), provider.MustParseVersion("3.2.4")); got != want {
+			t.Errorf("%s: %s, want %s", address, got, want)
+		}
+	}
+}
+
 // TestConstraint shows that the constraint of a version selects the version and its compatible successors.
 func TestConstraint(t *testing.T) {
 	for version, tc := range map[string]struct{ want, in, out string }{

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ocibridge/ocibridge/approval"
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
@@ -18,16 +19,19 @@ import (
 
 // versionView describes one version.
 type versionView struct {
-	Version   provider.Version
-	Protocols []string
-	Signature signatureView
-	Packages  []packageView
-	Published string     // the time that the origin stated in the evidence, or ""
-	SourceURL string     // the repository of the source code that the origin stated, or ""
-	Files     []fileView // the release's documents
+	Version    provider.Version
+	Protocols  []string
+	Deprecated string // why the configuration deprecates the version, or ""
+	Signature  signatureView
+	Packages   []packageView
+	Published  string     // the time that the origin stated in the evidence, or ""
+	SourceURL  string     // the repository of the source code that the origin stated, or ""
+	Docs       string     // the page with the documentation at the public registry, or ""
+	Files      []fileView // the release's documents
 	providerBlocks
-	Reference string // the OCI reference, if clients can read it
-	Index     string // the digest of the index, or "" if no part of the version is in the registry
+	Reference string         // the OCI reference, if clients can read it
+	Index     string         // the digest of the index, or "" if no part of the version is in the registry
+	Approvals *approvalsView // nil if the provider's versions need no approval
 }
 
 // providerBlocks are for users to copy.
@@ -76,7 +80,7 @@ func (p *page) describe(ctx context.Context, r *http.Request, view catalog.View,
 		return nil, err
 	}
 	found := item.Found
-	out := &versionView{Version: v, Protocols: found.Protocols, providerBlocks: providerBlocks{Require: requirement(a, v), Constraint: constraint(v)}}
+	out := &versionView{Version: v, Deprecated: p.Catalog.Deprecated(a, v), Docs: publicDocs(a, v), Protocols: found.Protocols, providerBlocks: providerBlocks{Require: requirement(a, v), Constraint: constraint(v)}}
 	stored := item.Stored()
 	if stored != nil {
 		out.Index = stored.Index.Digest.String()
@@ -84,6 +88,7 @@ func (p *page) describe(ctx context.Context, r *http.Request, view catalog.View,
 			out.Reference = p.Reference(p.gatewayURL(r).String(), a, v)
 		}
 	}
+	out.Approvals = p.approvals(ctx, item)
 	verified, err := artifact.Verify(ctx, view.Metadata(a), a, v, found, p.lenient(a))
 	out.Signature = p.judge(a, found, verified, err)
 	if verified != nil {
@@ -106,6 +111,25 @@ func (p *page) describe(ctx context.Context, r *http.Request, view catalog.View,
 	slices.SortStableFunc(out.Packages, func(a, b packageView) int { return a.Platform.Compare(b.Platform) })
 	out.Lock = lockEntry(a, v, out.Packages)
 	return out, nil
+}
+
+// approvalsView says which required approvals a served version has.
+type approvalsView struct {
+	Approved []approval.Approval
+	Missing  []approval.Missing // those that are not enforced
+	Unknown  bool               // the signatures cannot be read now
+}
+
+// approvals describes the approvals of a version, or returns nil if it needs none or is not stored yet.
+func (p *page) approvals(ctx context.Context, item *catalog.Item) *approvalsView {
+	if p.Catalog.Policy(item.Subject()).IsZero() {
+		return nil
+	}
+	verdict, err := p.Catalog.Approval(ctx, item)
+	if err == nil && len(verdict.Approvals)+len(verdict.Missing) == 0 {
+		return nil
+	}
+	return &approvalsView{verdict.Approvals, verdict.Missing, err != nil}
 }
 
 // files returns the documents of a signed version. The gateway serves no documents of unsigned versions.
@@ -209,6 +233,17 @@ func sources(hostname, short, full string) []sourceView {
 		return []sourceView{{"Source in Terraform", short}, {"Source in OpenTofu", full}}
 	}
 	return []sourceView{{"Source address", full}}
+}
+
+// publicDocs returns the URL of a version's documentation at the public registry of its host, or "" for other hosts.
+func publicDocs(a provider.Address, v provider.Version) string {
+	switch a.Hostname() {
+	case "registry.opentofu.org":
+		return "https://search.opentofu.org/provider/" + a.Namespace() + "/" + a.Type() + "/v" + v.String()
+	case "registry.terraform.io":
+		return "https://registry.terraform.io/providers/" + a.Namespace() + "/" + a.Type() + "/" + v.String() + "/docs"
+	}
+	return ""
 }
 
 // constraint returns a ~> constraint that allows a version and its compatible successors: the next minor versions, or

@@ -301,8 +301,8 @@ func TestPruneBrokenOff(t *testing.T) {
 	if _, err := b.Repo.Resolve(t.Context(), gone.Index.Digest.String()); !errors.Is(err, errdef.ErrNotFound) {
 		t.Errorf("the index of 1.2.0: %v", err)
 	}
-	if n := b.Registry.Count(recorder.Method(http.MethodDelete)); n != 7 {
-		t.Errorf("%d deletes, want those of two tags, an index, three packages and evidence", n)
+	if n := b.Registry.Count(recorder.Method(http.MethodDelete)); n != 8 {
+		t.Errorf("%d deletes, want those of two tags, an index, three packages, evidence and a probe", n)
 	}
 	if missing := b.missing("1.1.0") + b.missing("1.0.0"); missing != "" {
 		t.Errorf("missing: %s", missing)

@@ -33,8 +33,8 @@ func TestPrune(t *testing.T) {
 		t.Errorf("tags %q, pruned %v, warnings %v", got, out.Pruned, out.Warnings)
 	}
 	deletes := b.Registry.Requests(recorder.Method(http.MethodDelete))
-	if len(deletes) != 6 || !strings.HasSuffix(deletes[0].Path, "/manifests/1.0.0") || !strings.Contains(deletes[1].Path, "sha256:") {
-		t.Errorf("deletes %+v, want the tag, then the index, then three packages and the evidence", deletes)
+	if len(deletes) != 7 || !strings.HasSuffix(deletes[0].Path, "/manifests/1.0.0") || !strings.Contains(deletes[1].Path, "sha256:") {
+		t.Errorf("deletes %+v, want the tag, then the index, then three packages, the evidence and a probe", deletes)
 	}
 	b.mustSync("=1.2.0 =1.1.0")
 	for _, v := range []string{"1.1.0", "1.2.0"} {

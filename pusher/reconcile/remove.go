@@ -58,12 +58,13 @@ func (r Removal) MarshalJSON() ([]byte, error) {
 	return document.Join(subject.Member(r.Subject), others(r))
 }
 
-// Referrer is a manifest that another tool attached to a removed manifest.
+// Referrer is a manifest that is attached to a removed manifest.
 type Referrer struct {
 	Digest       digest.Digest `json:"digest"`
 	ArtifactType string        `json:"artifact_type,omitempty"`
 	Tag          ociaddr.Tag   `json:"tag,omitempty"` // set if cosign attached the manifest by its tag
 	Subject      digest.Digest `json:"subject"`
+	Approval     bool          `json:"approval,omitempty"` // it holds signatures, and is always removed with its subject
 
 	desc ocispec.Descriptor
 }
@@ -215,6 +216,9 @@ func (r *Remover) planVersion(ctx context.Context, state *repositoryState, repla
 	}
 	if len(q.Platforms) > 0 {
 		if err := out.keepOthers(q); err != nil {
+			return nil, err
+		}
+		if err := r.checkApproved(ctx, state, found, q); err != nil {
 			return nil, err
 		}
 	}

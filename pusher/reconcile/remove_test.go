@@ -15,6 +15,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/approvals"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/pushbench"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/origin"
@@ -179,7 +180,8 @@ func TestRemovePlatform(t *testing.T) {
 	}
 }
 
-// TestRemoveReferrers shows that a removal names referrers, and keeps them unless it is told to remove them.
+// TestRemoveReferrers shows that a removal names referrers, and keeps them unless it is told to remove them. It always removes
+// signatures of cosign.
 func TestRemoveReferrers(t *testing.T) {
 	for name, api := range map[string]bool{"API": true, "fallback tags": false} {
 		t.Run(name, func(t *testing.T) {
@@ -192,7 +194,8 @@ func TestRemoveReferrers(t *testing.T) {
 			signature := b.Store(b.Repo, "signature", v.Index.Digest, "")
 			ofSignature := b.Store(b.Repo, "signature of the signature", signature.Digest, "")
 			sbom := b.Store(b.Repo, "sbom", v.Packages[0].Manifest.Digest, "")
-			cosign := b.Store(b.Repo, "cosign", "", string(ociaddr.CosignTags(v.Index.Digest)[0]))
+			payload := approvals.Payload(t, v.Index.Digest)
+			cosign := approvals.Tag(t, b.Repo, v.Index.Digest, approvals.Layer{Payload: payload, Annotations: approvals.NewKey(t, approvals.P256).Simple(payload)})
 			all := []digest.Digest{signature.Digest, ofSignature.Digest, sbom.Digest, cosign.Digest}
 			slices.Sort(all)
 
@@ -202,7 +205,7 @@ func TestRemoveReferrers(t *testing.T) {
 				listed = append(listed, r.Digest)
 			}
 			slices.Sort(listed)
-			if !slices.Equal(listed, all) || len(b.stored(all)) != 4 || len(b.stored([]digest.Digest{v.Index.Digest})) != 0 {
+			if !slices.Equal(listed, all) || len(b.stored(all)) != 3 || len(b.stored([]digest.Digest{cosign.Digest})) != 0 || len(b.stored([]digest.Digest{v.Index.Digest})) != 0 {
 				t.Fatalf("listed %v, want %v, stored %v", listed, all, b.stored(all))
 			}
 

@@ -110,6 +110,12 @@ func (s *referrerSearch) search(ctx context.Context, of repo.Subject) error {
 		if s.seen[one.Digest] {
 			continue
 		}
+		tagged := one.Tag == repo.SignatureTag(of.Desc.Digest)
+		if tagged || one.Tag == "" {
+			if one.Approval, err = repo.IsApproval(ctx, store, of.Desc.Digest, one.desc, tagged); err != nil {
+				return &repo.RegistryError{Op: "read a referrer in", Repository: repository, Err: err}
+			}
+		}
 		s.found = append(s.found, one)
 		if of.Depth+1 > repo.MaxReferrerDepth {
 			return hint.New(fmt.Sprintf("%s: referrers of referrers, more than %d deep", repository, repo.MaxReferrerDepth), "delete them with the registry's own tools")

@@ -278,7 +278,7 @@ func (p *pruner) deleteZip(ctx context.Context, removal *Removal, manifest ocisp
 		}
 		return nil
 	}
-	err := repo.DeleteAny(ctx, p.state.dest.Store, manifest)
+	err := p.deleteApproved(ctx, manifest, tied)
 	switch {
 	case err == nil:
 		return nil

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net/http"
 	"slices"
 
 	"github.com/opencontainers/go-digest"
@@ -35,7 +34,7 @@ func (p *Plan) replacements(a subject.Address) (out []artifact.Replaced) {
 	return out
 }
 
-// deleteReplaced deletes the noted manifests that no tag names and that have no referrers. A
+// deleteReplaced deletes the noted manifests that no tag names and that have no referrers apart from approvals. A
 // manifest that cannot be deleted stays noted for the next prune. deleteReplaced also
 // deletes the state of a repository without versions. It keeps the state of a provider with
 // a cooldown, because the state holds the ages of its versions, and the state of a module that has
@@ -157,23 +156,31 @@ func (p *pruner) deleteOne(ctx context.Context, r artifact.Replaced) (done bool,
 	case err != nil:
 		return false, err
 	}
-	if !p.explicit[r.Version] {
-		referred, err := p.hasReferrers(ctx, r.Manifest)
-		if err != nil || referred {
-			return false, err
-		}
+	attached, err := p.attachmentsOf(ctx, r.Manifest)
+	if !p.explicit[r.Version] && (err != nil || attached.others) {
+		return false, err
 	}
+	// The approvals go last, because the manifest needs them if its tag comes back.
 	if err := repo.DeleteAny(ctx, p.state.dest.Store, r.Manifest); err != nil {
 		return false, err
 	}
-	if r.Version.IsZero() {
-		return true, nil
+	restored := false
+	if !r.Version.IsZero() {
+		restored, err = p.restoreReplaced(ctx, r, data)
 	}
+	if err == nil && !restored {
+		p.warnSignatures(ctx, r.Manifest, attached.signatures)
+	}
+	return true, err
+}
+
+// restoreReplaced notes a deleted index as swept, and puts it back if its tag has disappeared with it.
+func (p *pruner) restoreReplaced(ctx context.Context, r artifact.Replaced, data []byte) (restored bool, err error) {
 	index := artifact.Blob{Descriptor: r.Manifest, Data: data}
 	if version, err := repo.ReadComplete(ctx, singleManifest{p.cached(p.state), index}, p.state.subject, r.Version, repo.TagOf(r.Version)); err == nil {
 		p.swept = append(p.swept, version)
 	}
-	return true, p.restoreTag(ctx, r, data)
+	return p.restoreTag(ctx, r, data)
 }
 
 // singleManifest is a store whose tags all name the same manifest.
@@ -188,36 +195,21 @@ func (s singleManifest) FetchReference(context.Context, string) (ocispec.Descrip
 }
 
 // restoreTag stores a deleted index again if the tag of its version disappeared together with
-// the index.
-func (p *pruner) restoreTag(ctx context.Context, r artifact.Replaced, data []byte) error {
+// the index. It reports whether it has done so.
+func (p *pruner) restoreTag(ctx context.Context, r artifact.Replaced, data []byte) (restored bool, err error) {
 	tag := p.state.versions[r.Version]
 	if tag == "" || p.gone[r.Version] {
-		return nil
+		return false, nil
 	}
 	ctx = context.WithoutCancel(ctx) // a prune that is interrupted must not lose the version
 	switch _, err := p.state.dest.Store.Resolve(ctx, string(tag)); {
 	case err == nil:
-		return nil
+		return false, nil
 	case !repo.IsNotFound(err):
-		return hint.Wrap(p.registryError("read "+string(tag)+" in", err), "prune deleted an index that the tag did not name any more when it was read before. Run ocibridge verify")
+		return false, hint.Wrap(p.registryError("read "+string(tag)+" in", err), "prune deleted an index that the tag did not name any more when it was read before. Run ocibridge verify")
 	}
 	if err := p.state.dest.Store.PushReference(ctx, r.Manifest, bytes.NewReader(data), string(tag)); err != nil {
-		return hint.Wrap(p.registryError("put back the tag "+string(tag)+" in", err), "a push gave the tag to an index while prune deleted it. Push %s again", r.Version)
+		return false, hint.Wrap(p.registryError("put back the tag "+string(tag)+" in", err), "a push gave the tag to an index while prune deleted it. Push %s again", r.Version)
 	}
-	return nil
-}
-
-// hasReferrers reports whether the registry lists a referrer of a manifest.
-func (p *pruner) hasReferrers(ctx context.Context, desc ocispec.Descriptor) (bool, error) {
-	any := false
-	add := func(list []ocispec.Descriptor) error {
-		any = any || len(list) > 0
-		return nil
-	}
-	err := repo.ListReferrers(ctx, p.state.dest.Store, desc, add)
-	code := repo.HTTPStatus(err)
-	if errors.Is(err, repo.ErrListRefused) && code != http.StatusUnauthorized && code != http.StatusForbidden {
-		return any, nil // the registry has no list of referrers; status 401 or 403 would not prove that
-	}
-	return any, err
+	return true, nil
 }

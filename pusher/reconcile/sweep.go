@@ -49,7 +49,7 @@ func (p *pruner) sweepIndex(ctx context.Context, u untagged, named map[digest.Di
 		}
 		return nil
 	}
-	err := repo.DeleteAny(ctx, p.state.dest.Store, index)
+	err := p.deleteApproved(ctx, index, u.tied)
 	switch {
 	case err == nil:
 		p.swept = append(p.swept, u.version)

@@ -3,35 +3,24 @@ package repo
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/ocibridge/ocibridge/artifact"
-	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
-// ErrListRefused means that the registry refuses the referrers API, and has no list of
-// referrers under the fallback tag.
-var ErrListRefused = errors.New("refuses to list referrers")
+// ErrListRefused is artifact's error.
+var ErrListRefused = artifact.ErrListRefused
 
-// ReferrerLister lists the referrers of a manifest. It calls fn with each page of the list.
-// It uses the referrers API, or the subject's fallback tag.
-type ReferrerLister interface {
-	Referrers(ctx context.Context, subject ocispec.Descriptor, artifactType string, fn func(referrers []ocispec.Descriptor) error) error
-}
+// ReferrerLister lists the referrers of a manifest.
+type ReferrerLister = artifact.ReferrerLister
 
-// ListReferrers lists the referrers of a manifest. It calls add with each page of the list. If the registry
-// refuses the referrers API, ListReferrers reads the list under the fallback tag itself, because oras-go reads
-// that tag only if the API returns 404. If there is no such list, the error wraps ErrListRefused and the refusal.
-//
-// ListReferrers leaves out the manifests that the subject itself names. Some tools, such as "cosign copy" of
-// cosign 3, give an index its own fallback tag. The index is then read as the list of its own referrers.
+// ListReferrers is like [artifact.ListReferrers], but it leaves out the manifests that the subject itself names.
 func ListReferrers(ctx context.Context, store Reader, s ocispec.Descriptor, add func([]ocispec.Descriptor) error) error {
 	var named map[digest.Digest]bool
-	return listAll(ctx, store, s, func(page []ocispec.Descriptor) (err error) {
+	return artifact.ListReferrers(ctx, store, s, func(page []ocispec.Descriptor) (err error) {
 		if named == nil && len(page) > 0 {
 			if named, err = namedBy(ctx, store, s); err != nil {
 				return err
@@ -48,7 +37,7 @@ func namedBy(ctx context.Context, store Reader, s ocispec.Descriptor) (map[diges
 	if s.MediaType != ocispec.MediaTypeImageIndex {
 		return out, nil
 	}
-	list, err := readIndex(ctx, store, s)
+	list, err := artifact.Named(ctx, store, s)
 	if err != nil && !IsUnusable(err) {
 		return nil, err
 	}
@@ -56,40 +45,6 @@ func namedBy(ctx context.Context, store Reader, s ocispec.Descriptor) (map[diges
 		out[desc.Digest] = true
 	}
 	return out, nil
-}
-
-// readIndex returns the manifests that an index names.
-func readIndex(ctx context.Context, store Reader, s ocispec.Descriptor) ([]ocispec.Descriptor, error) {
-	data, err := artifact.FetchManifest(ctx, store, s)
-	if err != nil {
-		return nil, err
-	}
-	var index ocispec.Index
-	err = artifact.Unmarshal(data, &index)
-	return index.Manifests, err
-}
-
-// listAll implements [ListReferrers]. Its list can contain manifests that the subject names.
-func listAll(ctx context.Context, store Reader, s ocispec.Descriptor, add func([]ocispec.Descriptor) error) error {
-	refusal := store.Referrers(ctx, s, "", add)
-	switch {
-	case IsNotFound(refusal):
-		return nil
-	case !refusesReferrers(refusal):
-		return refusal
-	}
-	desc, err := artifact.Resolve(ctx, store, string(ociaddr.ReferrersTag(s.Digest)))
-	switch {
-	case IsNotFound(err), RefusesContent(err), err == nil && desc.MediaType != ocispec.MediaTypeImageIndex:
-		return fmt.Errorf("%w (%w)", ErrListRefused, refusal)
-	case err != nil:
-		return err
-	}
-	list, err := readIndex(ctx, store, desc)
-	if err != nil {
-		return err
-	}
-	return add(list)
 }
 
 // ErrTooMuchAttached means that more content is attached to a version than a copy accepts.

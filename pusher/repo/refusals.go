@@ -11,16 +11,11 @@ import (
 	"oras.land/oras-go/v2/registry/remote/errcode"
 
 	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/base/refusals"
 )
 
 // HTTPStatus returns the HTTP status of the registry's response that err wraps, or 0.
-func HTTPStatus(err error) int {
-	var answer *errcode.ErrorResponse
-	if errors.As(err, &answer) {
-		return answer.StatusCode
-	}
-	return 0
-}
+func HTTPStatus(err error) int { return refusals.Status(err) }
 
 // IsNotFound reports whether err means that the registry does not have the content.
 func IsNotFound(err error) bool {
@@ -28,11 +23,7 @@ func IsNotFound(err error) bool {
 }
 
 // RefusesContent reports whether the HTTP status in err means that the registry refuses the content.
-func RefusesContent(err error) bool {
-	return slices.Contains([]int{
-		http.StatusBadRequest, http.StatusForbidden, http.StatusMethodNotAllowed, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity,
-	}, HTTPStatus(err))
-}
+func RefusesContent(err error) bool { return refusals.Content(err) }
 
 // mayBeTagRule reports whether a rule about a tag, such as immutability, might have caused the status in err.
 func mayBeTagRule(err error) bool {
@@ -63,12 +54,6 @@ var ruleWords = regexp.MustCompile(`(?i)immutab|overwrit|already exists|locked|p
 func CannotDelete(err error) bool {
 	code := HTTPStatus(err)
 	return errors.Is(err, errdef.ErrUnsupported) || errors.Is(err, auth.ErrBasicCredentialNotFound) || code >= 400 && code < 500 && code != http.StatusTooManyRequests
-}
-
-// refusesReferrers reports whether err means that the registry refuses or lacks the referrers API. Some registries
-// return one of these statuses, although they should return 404.
-func refusesReferrers(err error) bool {
-	return RefusesContent(err) || errors.Is(err, errdef.ErrUnsupported) || HTTPStatus(err) == http.StatusUnauthorized || errors.Is(err, auth.ErrBasicCredentialNotFound)
 }
 
 // IsReplaceable reports whether --force may replace the stored content that err is about. --force may not

@@ -80,6 +80,9 @@ type Destination struct {
 	// everything is in place. before is "" if the tag did not exist. If Mark fails, the tag stays as
 	// it was. Nil: the registry has no retention.
 	Mark func(tag ociaddr.Tag, before, after digest.Digest) error
+	// FallbackTags makes [Writer.Attach] list referrers under fallback tags even if the registry lists referrers by
+	// itself. The garbage collection of distribution deletes referrers that no tag names.
+	FallbackTags bool
 }
 
 // MarkTag calls Mark, unless it is nil.

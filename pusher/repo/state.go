@@ -13,6 +13,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/ocibridge/ocibridge/approval"
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 	"github.com/ocibridge/ocibridge/internal/base/subject"
@@ -40,6 +41,15 @@ type StateChange struct {
 	// Summary describes versions. Undescribed are the versions whose descriptions are removed.
 	Summary     artifact.Summary
 	Undescribed map[provider.Version]bool
+	// Signers are the signers of indexes. They count only for versions that the summary then describes with the same index.
+	// A description in Summary without signers keeps the signers that the state has for the same index.
+	Signers map[provider.Version]SignedIndex
+}
+
+// SignedIndex is the index of a version, and the signers of the index, see [artifact.VersionSummary].
+type SignedIndex struct {
+	Index   digest.Digest
+	Signers []approval.Signer // nil: none
 }
 
 // Applied returns a copy of the given state with the change and with notes about older states.
@@ -47,6 +57,15 @@ func (c StateChange) Applied(now *artifact.State, older []artifact.Replaced) art
 	next := artifact.State{Owner: now.Owner}
 	next.Merge(*now)
 	next.Merge(artifact.State{Seen: c.Seen, Cooldown: c.Cooldown, Replaced: slices.Concat(c.Replaced, older), Summary: c.Summary})
+	for v, described := range next.Summary {
+		if before, ok := now.Summary[v]; ok && described.Signers == nil && before.Index == described.Index {
+			described.Signers = before.Signers
+		}
+		if signed, ok := c.Signers[v]; ok && signed.Index == described.Index {
+			described.Signers = signed.Signers
+		}
+		next.Summary[v] = described
+	}
 	maps.DeleteFunc(next.Summary, func(v provider.Version, _ artifact.VersionSummary) bool { return c.Undescribed[v] })
 	next.Replaced = slices.DeleteFunc(next.Replaced, func(r artifact.Replaced) bool { return c.Deleted[r.Manifest.Digest] })
 	return next
@@ -196,6 +215,16 @@ func (s *Session) NoteStored(a subject.Address, dest Destination, v provider.Ver
 	s.note(a, dest, func(c *StateChange) { c.Summary[v] = described })
 }
 
+// NoteSignatures notes who has signed the index of a provider's version, for Summarize. It ignores the versions of a bundle.
+func (s *Session) NoteSignatures(a subject.Address, dest Destination, v provider.Version, index digest.Digest, sigs []approval.Signature) {
+	if !subject.TraitsOf(a).Packages || dest.Store.Remote() == nil {
+		return
+	}
+	s.note(a, dest, func(c *StateChange) {
+		c.Signers[v] = SignedIndex{index, artifact.DescribedSigners(approval.Signers(index, sigs))}
+	})
+}
+
 // NoteFetched notes when a version of a module was fetched from its origin, for Summarize. It ignores the versions of a
 // bundle.
 func (s *Session) NoteFetched(a subject.Address, dest Destination, v provider.Version, at time.Time) {
@@ -212,7 +241,7 @@ func (s *Session) note(a subject.Address, dest Destination, add func(*StateChang
 		s.pending = map[ociaddr.Repository]pendingState{}
 	}
 	if _, ok := s.pending[dest.Repository]; !ok {
-		s.pending[dest.Repository] = pendingState{a, dest, StateChange{Summary: artifact.Summary{}, Seen: map[provider.Version]time.Time{}}}
+		s.pending[dest.Repository] = pendingState{a, dest, StateChange{Summary: artifact.Summary{}, Seen: map[provider.Version]time.Time{}, Signers: map[provider.Version]SignedIndex{}}}
 	}
 	pending := s.pending[dest.Repository]
 	add(&pending.change)

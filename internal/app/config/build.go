@@ -19,6 +19,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/ociaddr"
+	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/templates"
 	"github.com/ocibridge/ocibridge/trust"
 )
@@ -43,6 +44,8 @@ func (d *decoder) config(f *fileBlock) *Config {
 	c.Defaults = d.defaults(f.Defaults)
 	c.registries = d.registries(f.Registries)
 	c.Trust = d.trust(f.Trust)
+	c.Approvals = d.approvals(f.Trust)
+	c.Sign = f.Sign
 	c.Providers = d.providers(f.Providers)
 	c.Modules = d.syncedModules(f.Modules)
 	c.PullThrough = d.pullThrough(f.PullThrough)
@@ -74,7 +77,7 @@ func (d *decoder) checkVerify(f *fileBlock) {
 		return
 	}
 	for i, b := range f.Trust {
-		if !b.pins() {
+		if _, ok := b.Pattern.(provider.Pattern); ok && !b.pins() {
 			d.warn(d.of(&f.Trust[i]).header, "Providers that are not served", `This trust block has no keys: with verify = "required", the gateway serves none of its providers.`)
 		}
 	}
@@ -263,10 +266,19 @@ const maxPEM = 1 << 20
 // pins reports whether the block names keys. If it does, only these keys may sign releases.
 func (b trustBlock) pins() bool { return len(b.Keys)+len(b.KeyFiles) > 0 }
 
+// trust returns the rules for the signatures of publishers. Only trust blocks for providers have such rules.
 func (d *decoder) trust(blocks []trustBlock) trust.Rules {
 	var out trust.Rules
 	for i := range blocks {
 		t, b := &blocks[i], d.of(&blocks[i])
+		if t.Pattern == nil {
+			continue // another diagnostic reports the invalid pattern
+		}
+		pattern, ok := t.Pattern.(provider.Pattern)
+		if !ok {
+			d.moduleTrust(b)
+			continue
+		}
 		policy := trust.Policy{Keys: t.Keys, AllowUnsigned: t.AllowUnsigned == "true", UnsignedAsClients: t.AllowUnsigned == trust.AsClients, StrictExpiry: t.StrictExpiry}
 		for i, file := range t.KeyFiles {
 			keys, err := d.keyFile(file)
@@ -283,7 +295,7 @@ func (d *decoder) trust(blocks []trustBlock) trust.Rules {
 		if t.pins() && (policy.AllowUnsigned || policy.UnsignedAsClients) {
 			d.conflict(b.at("allow_unsigned"), "keys and key_files require signatures, and allow_unsigned accepts packages without one: leave out one of them.")
 		}
-		out = append(out, trust.Rule{Pattern: t.Pattern, Policy: policy})
+		out = append(out, trust.Rule{Pattern: pattern, Policy: policy})
 	}
 	return out
 }

@@ -22,6 +22,7 @@ package config
 import (
 	"slices"
 
+	"github.com/ocibridge/ocibridge/approval"
 	"github.com/ocibridge/ocibridge/auth/login"
 	"github.com/ocibridge/ocibridge/auth/wire"
 	"github.com/ocibridge/ocibridge/internal/base/subject"
@@ -51,7 +52,9 @@ type Config struct {
 	Logins   []login.Login
 	Defaults *login.Defaults
 
-	Trust       trust.Rules // the trust blocks
+	Trust       trust.Rules    // the trust blocks for providers
+	Approvals   approval.Rules // the require blocks of all trust blocks; nil without a require block
+	Sign        *Sign          // nil without a sign block
 	Providers   []Provider
 	Modules     []Module
 	PullThrough *PullThrough // nil without a pull_through block

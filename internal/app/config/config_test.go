@@ -25,6 +25,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/clients/cliconfig"
 	"github.com/ocibridge/ocibridge/internal/test/testkit"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/approvals"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/pgp"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/tlsca"
 	"github.com/ocibridge/ocibridge/module"
@@ -1082,7 +1083,7 @@ func exampleMachine(t *testing.T) machine {
 	return machine{
 		vars: map[string]string{"CI_TOKEN_SHA256": strings.Repeat("ab", 32), "OPERATOR_TOKEN_SHA256": strings.Repeat("cd", 32)},
 		files: map[string]string{
-			testDir + "/harbor-password": "p\n", testDir + "/harbor-ca.pem": string(ca.CertPEM()),
+			testDir + "/harbor-password": "p\n", testDir + "/harbor-ca.pem": string(ca.CertPEM()), testDir + "/platform.pub": string(approvals.NewKey(t, approvals.P256).PEM()),
 		},
 	}
 }

@@ -195,7 +195,7 @@ func (d *decoder) leftOut(v reflect.Value, f Field, b *block, at hcl.Range) {
 // value decodes expr into v, a field of a struct. shown is the value for output, with
 // secrets redacted. ok is false if expr is null or cannot be decoded.
 func (d *decoder) value(v reflect.Value, f Field, b *block, expr hcl.Expression) (shown any, ok bool) {
-	if f.Kind == kindDeny {
+	if f.Kind == kindDeny || f.Kind == kindDeprecate {
 		return d.deny(v, f, b, expr)
 	}
 	written := v.Type()

@@ -5,10 +5,9 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/hashicorp/hcl/v2"
+	"github.com/opencontainers/go-digest"
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/ocibridge/ocibridge/gateway/catalog"
@@ -20,17 +19,31 @@ import (
 // kindDeny is the kind of the argument deny. Its elements are texts and objects.
 const kindDeny = "list of PATTERN[@VERSIONS] or { match, reason }"
 
+// kindDeprecate is the kind of the argument deprecate. Its elements are the objects of deny, with a reason.
+const kindDeprecate = "list of { match, reason }"
+
 // maxReason is the maximum length of a reason in bytes. Clients get it in errors.
 const maxReason = 500
 
-// Denies returns the reason why the gateway denies a version, or "" if the rule gives none.
-// denied is false if no rule denies the version.
+// Denies returns the reason why the gateway denies a version, or "" if the rule gives none. It ignores the rules that name
+// a digest. denied is false if no rule denies the version.
 func (g *Gateway) Denies(a subject.Address, v provider.Version) (reason string, denied bool) {
-	rule, denied := catalog.FindDeny(g.Deny, a, v)
+	return g.DeniesManifest(a, v, "")
+}
+
+// DeniesManifest is like [Gateway.Denies], for a version whose tag names the manifest with the given digest.
+func (g *Gateway) DeniesManifest(a subject.Address, v provider.Version, manifest digest.Digest) (reason string, denied bool) {
+	rule, denied := catalog.FindDeny(g.Deny, a, v, manifest)
 	return rule.Reason, denied
 }
 
-// deny decodes the argument deny into v, a list of [catalog.Deny]. It has the same results as
+// Deprecates returns the reason why the gateway deprecates a version, or "" if it does not.
+func (g *Gateway) Deprecates(a subject.Address, v provider.Version) (reason string) {
+	rule, _ := catalog.FindDeny(g.Deprecate, a, v, "")
+	return rule.Reason
+}
+
+// deny decodes the argument deny or deprecate into v, a list of [catalog.Deny]. It has the same results as
 // [decoder.value].
 func (d *decoder) deny(v reflect.Value, f Field, b *block, expr hcl.Expression) (shown any, ok bool) {
 	list, diags := expr.Value(d.ctx)
@@ -49,6 +62,9 @@ func (d *decoder) deny(v reflect.Value, f Field, b *block, expr hcl.Expression) 
 	rules := []catalog.Deny{}
 	for i, element := range list.AsValueSlice() {
 		rule, err := denyElement(element)
+		if err == nil && f.Kind == kindDeprecate {
+			err = checkDeprecation(rule)
+		}
 		if err != nil {
 			d.errorf(b.atElement(f.Name, i), f.Name, err)
 			continue
@@ -57,6 +73,18 @@ func (d *decoder) deny(v reflect.Value, f Field, b *block, expr hcl.Expression) 
 	}
 	v.Set(reflect.ValueOf(rules))
 	return list, true
+}
+
+// checkDeprecation checks an element of deprecate.
+func checkDeprecation(rule catalog.Deny) error {
+	help := `write { match = "registry.acme.example/acme/widget@< 2.0.0", reason = "..." }`
+	switch {
+	case rule.Reason == "":
+		return hint.New("an element has no reason", "%s", help)
+	case rule.Digest != "":
+		return hint.New("an element names a digest", "%s", help)
+	}
+	return nil
 }
 
 // denyElement parses one element of deny: a text, or an object with match and reason.
@@ -97,7 +125,7 @@ func parseReason(s string) (string, error) {
 		return "", errors.New("the reason is empty")
 	case len(s) > maxReason:
 		return "", hint.New(fmt.Sprintf("the reason has %d bytes, more than %d", len(s), maxReason), "shorten it, or refer to a page")
-	case !utf8.ValidString(s) || strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }):
+	case !isLine(s):
 		return "", hint.New("the reason has a line break or another character that cannot be printed", "write one line of text")
 	}
 	return s, nil

@@ -5,6 +5,13 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/ocibridge/ocibridge/internal/base/subject"
+	"github.com/ocibridge/ocibridge/internal/registries/query"
+	"github.com/ocibridge/ocibridge/module"
+	"github.com/ocibridge/ocibridge/provider"
 )
 
 // TestDenyRefused shows that an invalid element of deny is an error that says where it is and how to write it.
@@ -50,5 +57,73 @@ func TestEffectiveDeny(t *testing.T) {
 	c := mustParse(t, "gateway {\n  deny = "+deny+"\n}\n", machine{})
 	if shown := string(c.Effective(Surroundings{}).HCL()); !strings.Contains(shown, deny) {
 		t.Errorf("%s", shown)
+	}
+}
+
+// TestDeniedDigests shows that a rule with a digest denies exactly the manifest with that digest.
+func TestDeniedDigests(t *testing.T) {
+	d, other := digest.FromString("a"), digest.FromString("b")
+	c := mustParse(t, fmt.Sprintf(`gateway {
+  deny = ["registry.acme.example/acme/*@%s", { match = "registry.acme.example/Platform/net/aws@%s", reason = "it opens port 22" }]
+}`, d, d), machine{})
+	widget, net := provider.MustParseAddress("registry.acme.example/acme/widget"), module.MustParseAddress("registry.acme.example/platform/Net/aws")
+	v := provider.MustParseVersion("1.0.0")
+	for _, tc := range []struct {
+		of     subject.Address
+		digest digest.Digest
+		denied bool
+		reason string
+	}{{widget, d, true, ""}, {widget, other, false, ""}, {widget, "", false, ""}, {net, d, true, "it opens port 22"}, {net, other, false, ""}} {
+		if reason, denied := c.Gateway.DeniesManifest(tc.of, v, tc.digest); denied != tc.denied || reason != tc.reason {
+			t.Errorf("%s %s: %q, %t", tc.of, tc.digest, reason, denied)
+		}
+	}
+	if _, denied := c.Gateway.Denies(widget, v); denied {
+		t.Error("a rule with a digest denies a version")
+	}
+}
+
+// TestTrustedRootTooLarge shows that a trusted root has at most 1 MiB.
+func TestTrustedRootTooLarge(t *testing.T) {
+	const text = `trust "*/*/*" {
+  require "ci" {
+    issuer       = "https://issuer.example"
+    identity     = "ci@acme.example"
+    trusted_root = "root.json"
+  }
+}`
+	m := machine{files: map[string]string{testDir + "/root.json": strings.Repeat(" ", 1<<20+1)}}
+	if _, err := Parse(m.environment(), testFile, []byte(text)); err == nil || !strings.Contains(err.Error(), "more than 1 MiB") {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestDeprecate shows that deprecate takes the objects of deny, and that each needs a reason.
+func TestDeprecate(t *testing.T) {
+	const deprecate = `[{ match = "a.example/b/c@< 2.0.0", reason = "use 2.x" }, { match = "a.example/b/*/*", reason = "moved" }]`
+	c := mustParse(t, "gateway {\n  deprecate = "+deprecate+"\n}\n", machine{})
+	for text, want := range map[string]string{"a.example/b/c@1.0.0": "use 2.x", "a.example/b/c@2.0.0": "", "a.example/b/d@1.0.0": "", "a.example/b/d/aws@1.0.0": "moved"} {
+		q, err := query.ParseEither(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := c.Gateway.Deprecates(q.Address, q.Version); got != want {
+			t.Errorf("%s: %q, want %q", text, got, want)
+		}
+		if _, denied := c.Gateway.Denies(q.Address, q.Version); denied {
+			t.Errorf("%s is denied", text)
+		}
+	}
+	if shown := string(c.Effective(Surroundings{}).HCL()); !strings.Contains(shown, `deprecate        = [{ match = "a.example/b/c@< 2.0.0", reason = "use 2.x"`) {
+		t.Errorf("%s", shown)
+	}
+	for _, element := range []string{`"a.example/b/c"`, `{ match = "a.example/b/c" }`} {
+		if _, err := parse("gateway {\n  deprecate = ["+element+"]\n}\n", machine{}); err == nil || !strings.Contains(err.Error(), "has no reason") {
+			t.Errorf("%s: %v", element, err)
+		}
+	}
+	byDigest := fmt.Sprintf("gateway {\n  deprecate = [{ match = \"a.example/b/c@%s\", reason = \"moved\" }]\n}\n", digest.FromString("a"))
+	if _, err := parse(byDigest, machine{}); err == nil || !strings.Contains(err.Error(), "names a digest") {
+		t.Errorf("%s: %v", byDigest, err)
 	}
 }

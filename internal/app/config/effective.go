@@ -198,7 +198,7 @@ func (v *viewer) block(t reflect.Type, b *block) *block {
 	out := &block{name: b.name, label: b.label, index: b.index, source: b.source}
 	for _, f := range Fields(t) {
 		if !f.IsBlock {
-			if s, ok := v.setting(b, f); ok {
+			if s, ok := v.setting(b, f); ok && (b.has(f.Name) || !isForProviders(b, f)) {
 				out.settings = append(out.settings, s)
 			}
 			continue
@@ -215,6 +215,11 @@ func (v *viewer) block(t reflect.Type, b *block) *block {
 		}
 	}
 	return out
+}
+
+// isForProviders reports whether an argument concerns only providers, and the block is a trust block for modules.
+func isForProviders(b *block, f Field) bool {
+	return b.name == "trust" && strings.Count(b.label, "/") == 3 && slices.Contains(openPGP, f.Name)
 }
 
 // without reports whether the defaults of the block f apply if the file does not contain

@@ -79,9 +79,13 @@ type fileBlock struct {
 	// How to connect to one registry.
 	Registries []registryBlock `hcl:"registry,block"`
 
-	// Which packages to accept for the providers that a pattern matches. If several patterns match, the block with the
+	// Which packages to accept for the providers that a pattern of three parts matches, and which versions of providers or
+	// modules need an approval. A pattern of four parts is for modules. If several patterns match, only the block with the
 	// most specific pattern applies.
 	Trust []trustBlock `hcl:"trust,block"`
+	// The key with which `push`, `sync`, `module push` and pull-through approve the versions that they have verified and
+	// stored. Without the block, they approve nothing.
+	Sign *Sign `hcl:"sign,block"`
 	// A provider that `sync` keeps in the registry.
 	Providers []Provider `hcl:"provider,block"`
 	// A public module that `sync` keeps in the registry.
@@ -196,7 +200,7 @@ type registryBlock struct {
 }
 
 type trustBlock struct {
-	Pattern provider.Pattern `hcl:"PATTERN,label" value:"trust pattern"`
+	Pattern subject.Pattern `hcl:"PATTERN,label" value:"trust pattern"`
 
 	// The full fingerprints of the primary keys that may sign. Without `keys` and `key_files`, any key that the
 	// origin offers may sign, as in clients.
@@ -211,6 +215,44 @@ type trustBlock struct {
 	AllowUnsigned unsigned `hcl:"allow_unsigned,optional" value:"unsigned" default:"false"`
 	// Refuse signatures by expired keys, instead of warning about them.
 	StrictExpiry bool `hcl:"strict_expiry,optional" value:"bool" default:"false"`
+
+	// An approval that versions need. With several blocks, a version needs all of these approvals. See
+	// [approvals](../explanation/trust.md#approvals). `keys`, `key_files`, `allow_unsigned` and `strict_expiry` are only for
+	// providers, and `require` is for providers and modules.
+	Requires []requireBlock `hcl:"require,block"`
+}
+
+type requireBlock struct {
+	Name string `hcl:"NAME,label" value:"requirement name"`
+
+	// The public key of the signer in PEM: ECDSA, Ed25519 or RSA, such as `file("platform.pub")`. Set either `public_key`,
+	// or `issuer`, `identity` and `trusted_root` together.
+	PublicKey string `hcl:"public_key,optional" value:"public key in PEM"`
+	// The issuer of the signer's OpenID Connect token, as the signer's certificate names it.
+	Issuer string `hcl:"issuer,optional" value:"URL"`
+	// The signer's identity in the certificate: a URI or an email address. A `*` matches any number of characters except
+	// `/`.
+	Identity string `hcl:"identity,optional" value:"identity"`
+	// A `trusted_root.json` file of Sigstore, of at most 1 MiB, with the authorities that may issue the certificate and
+	// prove the time of the signature. Nothing is fetched, so it also works behind an air gap.
+	TrustedRoot string `hcl:"trusted_root,optional" value:"file"`
+	// The predicate type of the attestation that is required, such as `https://slsa.dev/provenance/v1`. Without it, a
+	// signature by cosign or by `ocibridge approve` is required.
+	Predicate string `hcl:"predicate,optional" value:"predicate type"`
+	// Whether a version without this approval is refused. With `false`, the log, the page, the metrics and
+	// `verify --waiting` report the version, and the gateway serves it.
+	Enforce bool `hcl:"enforce,optional" value:"bool" default:"true"`
+}
+
+// Sign is the sign block. [Load] does not read the key, because a user who only reads may have no access to it.
+// [Config.CheckFiles] checks it.
+type Sign struct {
+	// The file with the private key, as `cosign generate-key-pair` writes it or in PKCS #8 (PEM). The password of an
+	// encrypted key is in the variable `COSIGN_PASSWORD`.
+	Key string `hcl:"key,optional" value:"file" required:"true"`
+	// Whether the gateway also approves the versions that pull-through fetches for a client's request. Every requested
+	// version that passes the other checks is then approved, and no person reviews it.
+	PullThrough bool `hcl:"pull_through,optional" value:"bool" default:"false"`
 }
 
 // Provider is a provider block. The command sync mirrors the provider.
@@ -334,10 +376,15 @@ type Gateway struct {
 	// them. With the cache on disk, stale answers survive a restart.
 	StaleIfError time.Duration `hcl:"stale_if_error,optional" value:"duration" default:"catalog.DefaultStaleIfError"`
 	// Versions that the gateway never serves: patterns of providers (three parts) or modules (four parts), each
-	// optionally with `@` and a version or a version constraint. A constraint covers prereleases only if it names them.
+	// optionally with `@` and a version, a version constraint, or the digest `sha256:...` of the manifest that a version's
+	// tag names. A constraint covers prereleases only if it names them. A digest is denied under every tag.
 	// An object such as `{ match = "...", reason = "..." }` also gives a reason, of at most 500 bytes. The log,
 	// `inspect`, the page and the answers to clients show the reason.
 	Deny []catalog.Deny `hcl:"deny,optional" value:"list of PATTERN[@VERSIONS] or { match, reason }"`
+	// Versions that the gateway serves with a warning: like `deny`, but each element has a reason, and none names a
+	// digest. Both clients print the reasons of providers in the registry protocol, and `exec` those of modules. `list`,
+	// `inspect`, `verify` and the page show them.
+	Deprecate []catalog.Deny `hcl:"deprecate,optional" value:"list of { match, reason }"`
 	// The file with the keys that sign the capabilities in URLs of archives, checksums and signatures. It has one key
 	// per line, as `openssl rand -hex 32` prints them; the first one signs, and all of them verify. Parallel gateways
 	// must use the same file. Without it, each process has its own key.

@@ -183,7 +183,7 @@ func (c *Config) CheckFiles(env Environment) []Diagnostic {
 			}
 		}
 		cert, key := content["gateway.tls.cert_file"], content["gateway.tls.key_file"]
-		if a.path == "gateway.tls.key_file" && mode.Perm()&0o007 != 0 {
+		if (a.path == "gateway.tls.key_file" || a.path == "sign.key") && mode.Perm()&0o007 != 0 {
 			// serve accepts the key, because a user who made the folder private may have chosen
 			// this mode.
 			warning := a

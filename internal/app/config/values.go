@@ -14,7 +14,10 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
+	"github.com/opencontainers/go-digest"
 	"github.com/opentofu/svchost"
 	"golang.org/x/net/idna"
 
@@ -87,12 +90,13 @@ func (d *decoder) parsers() (byName, byKind map[string]any) {
 		"level": parseLevel, "list of names": parseDomain, "list of text": parseScope, "list of two numbers": parsePorts,
 		"map of text": parseClaims, "name": parseText, "number": numberTo(MaxCount), "off or required": parseVerify,
 		"module patterns": module.ParsePattern, "provider and module patterns": query.ParsePattern,
-		"patterns": provider.ParsePattern, "platforms": provider.ParsePlatform, "secret": parseSecret, "sha256": parseSHA256,
+		"identity": parseIdentity, "patterns": provider.ParsePattern, "platforms": provider.ParsePlatform, "predicate type": parsePredicate,
+		"public key in PEM": parseText, "secret": parseSecret, "sha256": parseSHA256,
 		"size": ParseSize, "source": d.parseSource, "text": parseText, "text or json": parseFormat, "time": parseTime,
 		"unsigned": parseUnsigned, "version constraint": provider.ParseConstraint,
 		// Kinds of labels.
 		"oidc name": parseName, "provider address": provider.ParseAddress, "module address": module.ParseAddress, "registry": ociaddr.ParseRegistry,
-		"token name": parseName, "trust pattern": provider.ParsePattern,
+		"requirement name": parseRequirementName, "token name": parseName, "trust pattern": query.ParsePattern,
 	}
 	return byName, byKind
 }
@@ -311,12 +315,19 @@ func parseUnsigned(s string) (unsigned, error) {
 	return "", hint.New(fmt.Sprintf("%q is not known", s), "write true, false or %q", trust.AsClients)
 }
 
-// parseDeny parses PATTERN[@VERSIONS].
+// parseDeny parses PATTERN[@VERSIONS] and PATTERN@DIGEST.
 func parseDeny(s string) (catalog.Deny, error) {
 	name, versions, ok := strings.Cut(s, "@")
 	p, err := query.ParsePattern(name)
 	rule := catalog.Deny{Pattern: p}
-	if err == nil && ok {
+	switch {
+	case err != nil || !ok:
+	case strings.HasPrefix(versions, "sha256:"):
+		rule.Digest = digest.Digest(versions)
+		if rule.Digest.Validate() != nil {
+			err = hint.New(fmt.Sprintf("%q is not a digest", versions), "write sha256: and 64 lower-case hexadecimal digits, as ocibridge inspect prints the digest of the index or manifest")
+		}
+	default:
 		rule.Versions, err = provider.ParseConstraint(versions)
 	}
 	return rule, err
@@ -373,6 +384,45 @@ var name = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 func parseName(s string) (string, error) {
 	if !name.MatchString(s) {
 		return "", hint.New(fmt.Sprintf("%q is no name", s), "a name is letters, digits, dots, dashes and underscores, at most 64")
+	}
+	return s, nil
+}
+
+// maxRequirementName is the maximum length of a requirement's name in bytes.
+const maxRequirementName = 64
+
+// parseRequirementName checks the name of a requirement. Clients and people see the name.
+func parseRequirementName(s string) (string, error) {
+	if s == "" || len(s) > maxRequirementName || s != strings.TrimSpace(s) || !isLine(s) || strings.ContainsAny(s, `"\\`) {
+		return "", hint.New(fmt.Sprintf("%q is not the name of a requirement", s), "write at most %d bytes of text without quotation marks, such as \"platform team\"", maxRequirementName)
+	}
+	return s, nil
+}
+
+// isLine reports whether s is one line of printable text.
+func isLine(s string) bool {
+	return utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) })
+}
+
+// maxIdentity is the maximum length in bytes of an identity and of a predicate type.
+const maxIdentity = 1024
+
+// parseIdentity parses the identity of a signer: a URI or an email address, in which * is a wildcard.
+func parseIdentity(s string) (string, error) {
+	switch {
+	case s == "" || len(s) > maxIdentity || s != strings.TrimSpace(s) || !isLine(s):
+		return "", hint.New(fmt.Sprintf("%.80q is not an identity", s), "write the URI or the email address in the signer's certificate")
+	case strings.Trim(s, "*/:@.") == "":
+		return "", hint.New(fmt.Sprintf("%q is the identity of everybody", s), "write the URI or the email address in the signer's certificate, with * for the parts that vary")
+	}
+	return s, nil
+}
+
+// parsePredicate parses a predicate type, which is a URI.
+func parsePredicate(s string) (string, error) {
+	u, err := url.Parse(s)
+	if err != nil || !u.IsAbs() || len(s) > maxIdentity || !isLine(s) || strings.Contains(s, " ") {
+		return "", hint.New(fmt.Sprintf("%.80q is not a predicate type", s), "write its URI, such as https://slsa.dev/provenance/v1")
 	}
 	return s, nil
 }

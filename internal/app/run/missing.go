@@ -36,6 +36,18 @@ type requests struct {
 	lists    []list
 	packages []Missing
 	modules  []module.Address // the modules that the gateway lacked
+	notices  []string         // what the user was told
+}
+
+// said reports whether the user was told a text before, or has been told enough.
+func (r *requests) said(text string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if slices.Contains(r.notices, text) || len(r.notices) >= maxRequests {
+		return true
+	}
+	r.notices = append(r.notices, text)
+	return false
 }
 
 // list is a list of versions that a client got.

@@ -10,6 +10,7 @@ package run
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"maps"
 	"net/url"
@@ -29,6 +30,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/clients/cliconfig"
 	"github.com/ocibridge/ocibridge/module"
+	"github.com/ocibridge/ocibridge/provider"
 )
 
 // Options describe a command, and the gateway for it.
@@ -91,6 +93,11 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	requests := &requests{}
 	gateway, err := serve.StartLocal(ctx, serve.LocalOptions{
 		Settings: o.Settings, Listed: requests.listed, Lacks: requests.lacks, LacksModule: requests.lacksModule, Log: o.Log, Version: o.Version,
+		DeprecatedModule: func(a module.Address, v provider.Version, reason string) {
+			if text := fmt.Sprintf("%s %s is deprecated here: %s", a, v, reason); !requests.said(text) {
+				o.Notices.Warn(text)
+			}
+		},
 		Origin: func(host svchost.Hostname) *url.URL { return originOf(host, origins[host], providersID) },
 		ModuleOrigin: func(host svchost.Hostname) (*url.URL, error) {
 			if origins[host] == nil {

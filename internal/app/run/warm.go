@@ -51,7 +51,7 @@ func Warm(ctx context.Context, o Options, folders []string, done func(Warmed)) e
 	gateway, err := serve.StartLocal(ctx, serve.LocalOptions{
 		Settings: o.Settings, Log: o.Log, Version: o.Version,
 		Listed: func(provider.Address, []provider.Version, []provider.Version) {}, Lacks: func(provider.Address, provider.Version, provider.Platform) {},
-		LacksModule: func(module.Address) {}, Origin: func(svchost.Hostname) *url.URL { return nil },
+		LacksModule: func(module.Address) {}, DeprecatedModule: func(module.Address, provider.Version, string) {}, Origin: func(svchost.Hostname) *url.URL { return nil },
 		ModuleOrigin: func(svchost.Hostname) (*url.URL, error) { return nil, nil },
 	})
 	if err != nil {

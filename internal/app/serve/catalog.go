@@ -25,12 +25,13 @@ func (s *site) openCatalog() (err error) {
 	g := s.settings.gateway()
 	o := catalog.Options{
 		Repository: s.store, Account: s.account,
-		FreshToken: wire.WithFreshToken, Deny: g.Deny,
+		FreshToken: wire.WithFreshToken, Deny: g.Deny, Deprecate: g.Deprecate,
 		TagTTL: g.TagTTL, StaleIfError: g.StaleIfError, Counters: &s.ops.metrics.Catalog, Log: s.log,
 	}
 	if g.VerifyRequired {
 		s.requireEvidence(&o)
 	}
+	s.requireApprovals(&o)
 	if s.puller != nil {
 		o.Origin = s.puller
 	}

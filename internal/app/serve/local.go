@@ -18,6 +18,7 @@ import (
 	"github.com/opentofu/svchost"
 
 	"github.com/ocibridge/ocibridge/gateway"
+	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/app/config"
 	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/module"
@@ -45,6 +46,9 @@ type LocalOptions struct {
 	// LacksModule is called for each request for the versions of a module that is absent from the registry, unless the
 	// gateway redirects the client.
 	LacksModule func(module.Address)
+	// DeprecatedModule is called for each request for the location of a module's version that the configuration
+	// deprecates. Clients do not show the reason, as they do for providers.
+	DeprecatedModule func(a module.Address, v provider.Version, reason string)
 
 	Log     *slog.Logger
 	Version string // the version of the program
@@ -181,10 +185,24 @@ func (l *Local) Requested() bool { return l.requested.Load() }
 // Pulls reports whether pull-through fetches missing versions of a provider or a module.
 func (l *Local) Pulls(a subject.Address) bool { return l.site.pulls != nil && l.site.pulls(a) }
 
-// Denied returns a *[catalog.DeniedError] if the configuration denies a version, and nil otherwise.
+// Denied returns a *[catalog.DeniedError] if the configuration denies a version, or if the version is not approved. It returns nil
+// otherwise, and if the registry cannot answer in time.
 func (l *Local) Denied(a provider.Address, v provider.Version) error {
-	return l.site.catalog.Denied(a, v)
+	c := l.site.catalog
+	if !c.DecidesByManifest(a) {
+		return c.Denied(a, v)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), deniedWithin)
+	defer cancel()
+	_, err := c.Union().Version(ctx, a, v)
+	if denied, ok := errors.AsType[*catalog.DeniedError](err); ok {
+		return denied
+	}
+	return nil
 }
+
+// deniedWithin is the time for which Denied waits for the registry.
+const deniedWithin = 5 * time.Second
 
 // Stored returns the versions of a provider in the registry, signed or not, oldest first, or nil if they are unknown.
 func (l *Local) Stored(ctx context.Context, a provider.Address) []provider.Version {

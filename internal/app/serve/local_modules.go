@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"strings"
 
 	"github.com/opentofu/svchost"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/registries/embedded"
 	"github.com/ocibridge/ocibridge/module"
+	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/templates"
 )
 
@@ -42,6 +44,13 @@ func (l *Local) serveModule(w http.ResponseWriter, r *http.Request, capability, 
 		l.site.handler.ServeHTTP(answer, withoutCredentials(r, path))
 		if rest == "versions" && answer.code == http.StatusNotFound && l.isAbsent(r.Context(), a) {
 			l.o.LacksModule(a)
+		}
+		if version, ok := strings.CutSuffix(rest, "/download"); ok && answer.code == http.StatusOK {
+			if v, err := provider.ParseVersion(version); err == nil {
+				if reason := l.site.catalog.Deprecated(a, v); reason != "" {
+					l.o.DeprecatedModule(a, v, reason)
+				}
+			}
 		}
 	case same(capability, l.exit):
 		l.redirectModule(w, r, a, rest)

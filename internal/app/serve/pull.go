@@ -73,7 +73,9 @@ const drainTimeout = 10 * time.Minute
 
 // newPuller creates the puller, which fetches and stores missing versions. The caller must close the puller.
 func (s *site) newPuller(p *pullRules) (*pull.Puller, error) {
-	push := pusher.New(pusher.Options{Destination: s.pullDestination, Policy: s.policy, Jobs: s.settings.Config.Jobs})
+	push := pusher.New(pusher.Options{
+		Destination: s.pullDestination, Policy: s.policy, Jobs: s.settings.Config.Jobs, Approvals: s.settings.Config.Approvals.For, Sign: s.settings.Sign,
+	})
 	registry := s.settings.Origins.Pull(p.Selector.Include, p.via)
 	o := pull.Options{
 		Origin:         registry,
@@ -224,7 +226,7 @@ func resultOf(e pull.Event) (outcome, limit string) {
 		return "abandoned", ""
 	case errors.Is(err, pull.ErrNotOffered), errors.Is(err, origin.ErrVersionNotFound), errors.Is(err, origin.ErrPlatformNotFound):
 		return "absent", ""
-	case errors.Is(err, pusher.ErrConflict), errors.Is(err, pusher.ErrMoved), errors.Is(err, repo.ErrOccupied), errors.Is(err, repo.ErrImmutable):
+	case errors.Is(err, pusher.ErrConflict), errors.Is(err, pusher.ErrMoved), errors.Is(err, pusher.ErrApproved), errors.Is(err, repo.ErrOccupied), errors.Is(err, repo.ErrImmutable):
 		return "conflict", ""
 	}
 	return "failed", ""

@@ -20,6 +20,7 @@ import (
 	"strconv"
 	"sync"
 
+	"github.com/ocibridge/ocibridge/approval/signing"
 	"github.com/ocibridge/ocibridge/internal/app/config"
 	"github.com/ocibridge/ocibridge/internal/base/files"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
@@ -39,6 +40,8 @@ type Settings struct {
 	CacheFolder  string            // the default folder of the cache, or "" if the user has no such folder
 	Origins      originclient.User // the user's configuration for the origins of providers
 	LogLevel     slog.Level        // the minimum level of the log
+	// Sign is the key with which pull-through approves what it stores. Nil: it approves nothing.
+	Sign *signing.Key
 	// Effective contains the settings as text. The log uses it to name the settings that a reload changes.
 	Effective *config.Effective
 

@@ -1,16 +1,20 @@
 package serve
 
 import (
+	"context"
 	"errors"
 	"maps"
 	"net/http"
 	"slices"
 
+	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/auth/wire"
 	"github.com/ocibridge/ocibridge/gateway"
 	"github.com/ocibridge/ocibridge/gateway/access"
+	"github.com/ocibridge/ocibridge/gateway/approve"
 	"github.com/ocibridge/ocibridge/gateway/archives"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/gateway/manuals"
 	"github.com/ocibridge/ocibridge/gateway/verify"
 	"github.com/ocibridge/ocibridge/internal/base/files"
 	"github.com/ocibridge/ocibridge/internal/base/subject"
@@ -170,6 +174,25 @@ func (s *site) requireEvidence(o *catalog.Options) {
 	})
 }
 
+// requireApprovals makes the catalog check the approvals of versions, if a require block demands any.
+func (s *site) requireApprovals(o *catalog.Options) {
+	rules := s.settings.Config.Approvals
+	if len(rules) == 0 {
+		return
+	}
+	options := approve.Options{Rules: rules, Store: s.signedStore, Counters: &s.ops.metrics.Approve, Log: s.log}
+	if key := s.settings.Sign; key != nil {
+		options.Signer = key.Public()
+	}
+	o.Approvals = approve.New(options)
+}
+
+// signedStore returns the repository of a provider or a module, for reading signatures.
+func (s *site) signedStore(ctx context.Context, a subject.Address) (artifact.ReferrerStore, error) {
+	_, repo, err := s.repositories.RepositoryWithReferrers(ctx, a)
+	return repo, err
+}
+
 func (s *site) gatewayOptions() gateway.Options {
 	o := gateway.Options{Catalog: s.catalog, Fetches: s.fetches, Explain: s.repositories.ExplainFor, ModuleOrigin: s.moduleOrigin(), ModuleRepository: s.moduleRepository, Access: s.control, Address: s.address.URL, Cache: s.cache, Log: s.log}
 	g := s.settings.gateway()
@@ -192,6 +215,8 @@ func (s *site) gatewayOptions() gateway.Options {
 		}
 	}
 	if s.settings.local == nil {
+		o.Manuals = manuals.New(manuals.Options{Cache: s.cache, Log: s.log})
+		s.onClose(o.Manuals.Close)
 		o.Page = s.page(o)
 	}
 	s.ops.observe(&o)

@@ -40,7 +40,9 @@ type Progress interface {
 func Destination(r *registry.Repositories) func(context.Context, subject.Address) (repo.Destination, error) {
 	return func(ctx context.Context, a subject.Address) (repo.Destination, error) {
 		addr, store, err := r.Repository(ctx, a)
-		return repo.Destination{Repository: addr, Store: registry.Repository{Repository: store}, Lock: r.Lock(), Mark: r.Keep(addr)}, err
+		return repo.Destination{
+			Repository: addr, Store: registry.Repository{Repository: store}, Lock: r.Lock(), Mark: r.Keep(addr), FallbackTags: r.Embedded != nil,
+		}, err
 	}
 }
 

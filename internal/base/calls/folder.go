@@ -39,7 +39,7 @@ func (d *Folder) add(files []*File, reads func(name string) bool) {
 	for _, f := range files {
 		switch {
 		case !reads(f.Name):
-		case isOverride(f.Name):
+		case IsOverride(f.Name):
 			overrides = append(overrides, f)
 		default:
 			of.Calls, of.Required = append(of.Calls, f.Calls...), append(of.Required, f.Required...)
@@ -105,8 +105,8 @@ func twin(name string) string {
 	return ""
 }
 
-// isOverride reports whether a file overrides arguments of others.
-func isOverride(name string) bool {
+// IsOverride reports whether a file overrides arguments of others.
+func IsOverride(name string) bool {
 	base := path.Base(name)
 	for _, end := range []string{".tf", ".tofu", ".tf.json", ".tofu.json"} {
 		if base, ok := strings.CutSuffix(base, end); ok {

@@ -3,6 +3,7 @@ package calls
 import (
 	"bytes"
 	"fmt"
+	"iter"
 	"regexp"
 	"strings"
 
@@ -37,49 +38,48 @@ func (f *File) skip(line int, format string, args ...any) {
 
 // readJSON reads a file in JSON.
 func (f *File) readJSON(src []byte) {
-	if err := jsonLimits.Check(src); err != nil {
+	parsed, err := ParseJSON(f.Name, src)
+	if err != nil {
 		f.skip(1, "%v", err)
 		return
 	}
 	f.Parsed = bytes.Count(src, []byte(",")) + bytes.Count(src, []byte(":")) + bytes.Count(src, []byte("{")) + bytes.Count(src, []byte("["))
-	if parsed, _ := json.Parse(src, f.Name); parsed != nil {
+	if parsed != nil {
 		f.body(parsed.Body, fileSchema)
 	}
 }
 
+// ParseJSON parses a file in JSON. An error means that the file is too large. The result can be nil if the file is not JSON.
+func ParseJSON(name string, src []byte) (*hcl.File, error) {
+	if err := jsonLimits.Check(src); err != nil {
+		return nil, err
+	}
+	parsed, _ := json.Parse(src, name)
+	return parsed, nil
+}
+
 // readNative reads a file in the native syntax.
 func (f *File) readNative(src []byte) {
-	s := scanner{src: bytes.TrimPrefix(src, []byte("\ufeff")), line: 1}
-	for {
-		b, ok := s.next()
-		switch {
-		case !ok || len(f.Skipped) > maxSkipped:
+	for b := range Blocks(src) {
+		if len(f.Skipped) > maxSkipped {
 			return
-		case !isRead(b.word):
-		case f.resourceOfType(b):
-		case b.depth > maxDepth || b.tokens > maxTokens || b.parts > maxParts || len(b.src) > maxBlock:
-			f.large(b)
-		case f.Parsed+b.tokens > maxParsed:
-			f.skip(b.line, "the blocks that call modules or need providers have more than %d words and signs", maxParsed)
+		}
+		if !isRead(b.Type) || f.resourceOfType(b) {
+			continue
+		}
+		if err := b.check(); err != nil {
+			f.large(b, err)
+			continue
+		}
+		if f.Parsed+b.tokens > maxParsed {
+			f.skip(b.Line, "the blocks that call modules or need providers have more than %d words and signs", maxParsed)
 			return
-		default:
-			f.Parsed += b.tokens + blockTokens
-			parsed, _ := hclsyntax.ParseConfig(b.src, f.Name, hcl.Pos{Line: b.line, Column: 1})
+		}
+		f.Parsed += b.tokens + blockTokens
+		if parsed, err := b.Parse(f.Name); err == nil {
 			f.body(parsed.Body, fileSchema)
 		}
 	}
-}
-
-var resourceHeader = regexp.MustCompile(`^(?:resource|data|ephemeral)[ \t]+"(\w+)"`)
-
-// large adds a block that is too large to be parsed. Of a resource, its type says enough.
-func (f *File) large(b item) {
-	if m := resourceHeader.FindSubmatch(b.src[:min(len(b.src), maxText)]); m != nil {
-		name, _, _ := strings.Cut(string(m[1]), "_")
-		f.use(name, Argument{}, b.line)
-		return
-	}
-	f.skip(b.line, "the block has more than %d words and signs, %d parts of texts, %d nested brackets or %d bytes", maxTokens, maxParts, maxDepth, maxBlock)
 }
 
 // plainHeader matches the beginning of a resource whose labels need no parser.
@@ -87,27 +87,79 @@ var plainHeader = regexp.MustCompile(`^(?:resource|data|ephemeral)[ \t]+"(\w+)"[
 
 // resourceOfType adds a block if it is a resource that does not name its provider, so that its type says enough. Most blocks are
 // such resources, and the HCL parser needs a hundred times as long.
-func (f *File) resourceOfType(b item) bool {
-	m := plainHeader.FindSubmatch(b.src[:min(len(b.src), maxText)])
-	if m == nil || bytes.Contains(b.src, []byte("provider")) || len(f.Calls)+len(f.Required)+len(f.Uses) >= maxDeclared {
+func (f *File) resourceOfType(b Block) bool {
+	m := plainHeader.FindSubmatch(b.Src[:min(len(b.Src), maxText)])
+	if m == nil || bytes.Contains(b.Src, []byte("provider")) || len(f.Calls)+len(f.Required)+len(f.Uses) >= maxDeclared {
 		return false
 	}
 	name, _, _ := strings.Cut(string(m[1]), "_")
-	f.use(name, Argument{}, b.line)
+	f.use(name, Argument{}, b.Line)
 	return true
 }
 
-// item is a block or an argument at the top level of a file.
-type item struct {
-	src    []byte
-	word   string // the first word, such as the type of a block
-	line   int    // of the first word
+// Block is a block, or an argument, at the top level of a file in the native syntax. It is not parsed yet.
+type Block struct {
+	Type   string // the first word
+	Src    []byte // the source text, which begins with the first word
+	Line   int    // the line of the first word
 	tokens int    // an upper bound for the number of tokens
 	parts  int    // an upper bound for the number of parts of texts
 	depth  int    // the maximum depth of nested brackets and templates
 }
 
-// scanner splits a file into items. It knows only what it needs for that: comments, texts, templates, heredocs, brackets and
+// Blocks returns the blocks of a file in the native syntax. Its costs grow with the size of the file, and no faster.
+func Blocks(src []byte) iter.Seq[Block] {
+	return func(yield func(Block) bool) {
+		s := scanner{src: bytes.TrimPrefix(src, []byte("\ufeff")), line: 1}
+		for b, ok := s.next(); ok && yield(b); b, ok = s.next() {
+		}
+	}
+}
+
+// Tokens returns an upper bound for the number of words, texts and signs in the block.
+func (b Block) Tokens() int { return b.tokens }
+
+// Parse parses the block with the library of Terraform and OpenTofu. It ignores syntax errors. The ranges in the result are
+// those of Src, but with the lines of the file. An error means that the block is too large for that library.
+func (b Block) Parse(file string) (*hcl.File, error) {
+	if err := b.check(); err != nil {
+		return nil, err
+	}
+	parsed, _ := hclsyntax.ParseConfig(b.Src, file, hcl.Pos{Line: b.Line, Column: 1})
+	return parsed, nil
+}
+
+// check returns an error if the block is too large to be parsed.
+func (b Block) check() error {
+	if b.depth > maxDepth || b.tokens > maxTokens || b.parts > maxParts || len(b.Src) > maxBlock {
+		return fmt.Errorf("the block has more than %d words and signs, %d parts of texts, %d nested brackets or %d bytes", maxTokens, maxParts, maxDepth, maxBlock)
+	}
+	return nil
+}
+
+var resourceHeader = regexp.MustCompile(`^(?:resource|data|ephemeral)[ \t]+"([\w-]+)"(?:[ \t]+"([\w-]+)")?`)
+
+// Labels returns the labels of a resource, data or ephemeral block, without parsing the block. The bool is false for other
+// blocks.
+func (b Block) Labels() (typ, name string, ok bool) {
+	m := resourceHeader.FindSubmatch(b.Src[:min(len(b.Src), maxText)])
+	if m == nil {
+		return "", "", false
+	}
+	return string(m[1]), string(m[2]), true
+}
+
+// large adds a block that is too large to be parsed. Of a resource, its type says enough.
+func (f *File) large(b Block, reason error) {
+	if typ, _, ok := b.Labels(); ok {
+		name, _, _ := strings.Cut(typ, "_")
+		f.use(name, Argument{}, b.Line)
+		return
+	}
+	f.skip(b.Line, "%v", reason)
+}
+
+// scanner splits a file into blocks. It knows only what it needs for that: comments, texts, templates, heredocs, brackets and
 // the ends of lines.
 type scanner struct {
 	src  []byte
@@ -122,8 +174,8 @@ var (
 	word    = regexp.MustCompile(`^[\pL\pN_][\pL\pN_-]*`)
 )
 
-// next returns the next item. The bool is false at the end of the file.
-func (s *scanner) next() (out item, ok bool) {
+// next returns the next block. The bool is false at the end of the file.
+func (s *scanner) next() (out Block, ok bool) {
 	s.open = s.open[:0]
 	start := s.at
 	for s.at < len(s.src) {
@@ -139,8 +191,8 @@ func (s *scanner) next() (out item, ok bool) {
 		n := s.token()
 		if c != ' ' && c != '\t' && c != '\r' {
 			if !ok && !s.isComment() {
-				ok, out.line = true, s.line
-				out.word = string(s.src[s.at : s.at+wordOf(s.src[s.at:])])
+				ok, out.Line = true, s.line
+				out.Type = string(s.src[s.at : s.at+wordOf(s.src[s.at:])])
 				start = s.at
 			}
 			parts := s.parts(n)
@@ -149,7 +201,7 @@ func (s *scanner) next() (out item, ok bool) {
 		out.depth = max(out.depth, len(s.open))
 		s.step(n)
 	}
-	out.src = s.src[start:s.at]
+	out.Src = s.src[start:s.at]
 	return out, ok
 }
 

@@ -41,6 +41,22 @@ func Read(resp *http.Response) *errcode.ErrorResponse {
 	return out
 }
 
+// Status returns the HTTP status of the registry's response that err wraps, or 0.
+func Status(err error) int {
+	answer, ok := errors.AsType[*errcode.ErrorResponse](err)
+	if !ok {
+		return 0
+	}
+	return answer.StatusCode
+}
+
+// Content reports whether the HTTP status in err means that the registry refuses the content.
+func Content(err error) bool {
+	return slices.Contains([]int{
+		http.StatusBadRequest, http.StatusForbidden, http.StatusMethodNotAllowed, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity,
+	}, Status(err))
+}
+
 // Full reports whether a registry refuses more content because a quota is reached. The status is 403 in Harbor 2.15, and 412
 // or another status in other versions and registries. Status 507 has no other meaning (RFC 4918, section 11.5), so the
 // message does not matter. Status 429 means a quota of requests, and never a quota of content.

@@ -30,6 +30,7 @@ type Metrics struct {
 	Catalog  CatalogCounters
 	Archives ArchiveCounters
 	Verify   VerifyCounters
+	Approve  ApproveCounters
 	Access   AccessCounters
 
 	sampled    atomic.Pointer[func() map[string]float64]
@@ -172,6 +173,9 @@ func (m *Metrics) registerRefusals() {
 	v, a := &m.Verify, &m.Access
 	m.countBy("verdict", "verify_versions_total", "Versions whose evidence was checked, by verdict: verified, refused, or undecided because the registry failed.",
 		map[string]*atomic.Uint64{"verified": &v.Verified, "refused": &v.Refused, "undecided": &v.Undecided})
+	p := &m.Approve
+	m.countBy("verdict", "approval_versions_total", "Verdicts on versions that need approvals: approved, not_approved, reported because an approval is missing that is not enforced, or undecided because the registry failed.",
+		map[string]*atomic.Uint64{"approved": &p.Approved, "not_approved": &p.NotApproved, "reported": &p.Reported, "undecided": &p.Undecided})
 	m.count("verify_packages_withheld_total", "Packages of verified versions that the signed document does not list.", nil, &v.Withheld)
 	m.countBy("reason", "access_refusals_total", "Requests that were refused, by reason: no known token (unknown), no permission (forbidden), an invalid or expired link (capability), or an issuer that did not answer (unavailable).",
 		map[string]*atomic.Uint64{"unknown": &a.Unknown, "forbidden": &a.Forbidden, "capability": &a.Capability, "unavailable": &a.Unavailable})
@@ -262,6 +266,13 @@ type VerifyCounters struct {
 	Verified, Refused atomic.Uint64
 	Undecided         atomic.Uint64 // indexes that could not be checked because the registry failed
 	Withheld          atomic.Uint64 // packages of verified versions that are not served
+}
+
+// ApproveCounters count verdicts on versions that need approvals. A manifest counts again when its verdict changes.
+type ApproveCounters struct {
+	Approved, NotApproved atomic.Uint64
+	Reported              atomic.Uint64 // missing approvals that are not enforced
+	Undecided             atomic.Uint64 // look-ups that failed
 }
 
 // AccessCounters count refused requests by their reason.

@@ -286,7 +286,7 @@ var (
 	moduleRefusals = []error{
 		moduleorigin.ErrLocation, moduleorigin.ErrTwins, moduleorigin.ErrArchive, moduleorigin.ErrNoFolder, gitfiles.ErrRefused, modulezip.ErrUnpackable,
 	}
-	conflicts = []error{pusher.ErrMoved, pusher.ErrConflict, repo.ErrOccupied, repo.ErrImmutable} // with what the registry has
+	conflicts = []error{pusher.ErrMoved, pusher.ErrConflict, pusher.ErrApproved, repo.ErrOccupied, repo.ErrImmutable} // with what the registry has
 )
 
 func isAny(err error, reasons []error) bool {

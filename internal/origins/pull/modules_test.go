@@ -300,6 +300,7 @@ func TestModuleFetchesFail(t *testing.T) {
 		"a tree with ..":                    {err: gitfiles.ErrRefused, lasts: refusalTTL, outcome: gitfiles.ErrRefused},
 		"a tag that moved in the meantime":  {err: pusher.ErrMoved, lasts: refusalTTL, outcome: pusher.ErrMoved},
 		"a repository of another module":    {err: repo.ErrOccupied, lasts: refusalTTL, outcome: repo.ErrOccupied},
+		"an approved version":               {err: pusher.ErrApproved, lasts: refusalTTL, outcome: pusher.ErrApproved},
 		"a registry that refuses the write": {err: &repo.RegistryError{Op: "push to", Err: errors.New("403")}, lasts: failureTTL},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -185,7 +185,7 @@ func closeAll(held []*reader) {
 func isFinal(err error) bool {
 	answer, ok := errors.AsType[*errcode.ErrorResponse](err)
 	denied := ok && (answer.StatusCode == http.StatusUnauthorized || answer.StatusCode == http.StatusForbidden)
-	final := []error{pusher.ErrConflict, repo.ErrOccupied, repo.ErrImmutable, pusher.ErrMisnamed, trust.ErrUnknown}
+	final := []error{pusher.ErrConflict, pusher.ErrApproved, repo.ErrOccupied, repo.ErrImmutable, pusher.ErrMisnamed, trust.ErrUnknown}
 	return denied || errors.As(err, new(*SizeError)) || trust.Refused(err) ||
 		slices.ContainsFunc(final, func(reason error) bool { return errors.Is(err, reason) })
 }

@@ -30,6 +30,14 @@ type Inspection struct {
 	// Missing lists the platforms whose manifests the registry lacks.
 	Missing []artifact.MissingPackage `json:"missing,omitempty"`
 	Denied  *Denial                   `json:"denied,omitempty"` // nil if the gateway's configuration does not deny the version
+	// Deprecated is nil if the gateway's configuration does not deprecate the version.
+	Deprecated *Denial `json:"deprecated,omitempty"`
+	// Approval is nil if the configuration requires no approval of the version.
+	Approval *Approval `json:"approval,omitempty"`
+	// Signatures are the signatures of the index.
+	Signatures []InspectedSignature `json:"signatures,omitempty"`
+	// SignaturesError says why the signatures could not be read, or is nil.
+	SignaturesError *Problem `json:"signatures_error,omitempty"`
 }
 
 // Declared is the provider and the version that the annotations of the index name.
@@ -76,7 +84,7 @@ func Inspect(ctx context.Context, s *Selection[provider.Address]) (*Inspection, 
 	}
 	out := &Inspection{
 		Provider: p.Address, Version: v, Repository: p.Repository, Tag: p.tagOf[v], Digest: found.Index.Digest.String(), Protocols: found.Protocols,
-		Packages: []InspectedPackage{}, Missing: found.Missing, Denied: p.inventory.denial(p.Address, v),
+		Packages: []InspectedPackage{}, Missing: found.Missing, Denied: p.inventory.denial(p.Address, v), Deprecated: p.inventory.deprecation(p.Address, v),
 	}
 	if a, ok := found.Owner.(provider.Address); ok && !found.Version.IsZero() {
 		out.Declared = &Declared{a, found.Version}
@@ -94,9 +102,16 @@ func Inspect(ctx context.Context, s *Selection[provider.Address]) (*Inspection, 
 		}
 	}
 	if found.Evidence != nil {
-		out.Evidence, err = inspectEvidence(ctx, p, v, found)
+		if out.Evidence, err = inspectEvidence(ctx, p, v, found); err != nil {
+			return nil, err
+		}
 	}
-	return out, err
+	report := &VersionReport{Version: v, found: found}
+	p.approve(ctx, report)
+	out.Approval = report.Approval
+	out.Signatures, err = p.inspectSignatures(ctx, found, v)
+	out.SignaturesError = problem(p.explain(err))
+	return out, ctx.Err()
 }
 
 func inspectEvidence(ctx context.Context, p *Stored[provider.Address], v provider.Version, found *artifact.Version) (*InspectedEvidence, error) {
@@ -135,7 +150,7 @@ func listProvider(ctx context.Context, p *Stored[provider.Address], v provider.V
 		out.Problem = problem(p.explain(err))
 		return out
 	}
-	out.Digest = found.Index.Digest.String()
+	out.found, out.Digest = found, found.Index.Digest.String()
 	for _, pkg := range found.Packages {
 		out.Platforms = append(out.Platforms, pkg.Platform)
 		out.Size += pkg.Size

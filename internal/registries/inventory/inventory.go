@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"oras.land/oras-go/v2/registry/remote"
 
+	"github.com/ocibridge/ocibridge/approval"
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 	"github.com/ocibridge/ocibridge/internal/base/subject"
@@ -30,6 +31,7 @@ import (
 type Store interface {
 	artifact.Prober
 	artifact.TagLister
+	artifact.ReferrerLister
 }
 
 // Registry opens the repositories of all kinds. It is a registry or a bundle.
@@ -101,6 +103,21 @@ type Inventory[A Address] struct {
 	// Denies reports whether the gateway's configuration denies a version, and why. If Denies is nil, the configuration
 	// denies nothing.
 	Denies func(subject.Address, provider.Version) (reason string, denied bool)
+	// Approvals returns the approvals that the versions of a provider or a module need. If Approvals is nil, no version needs one.
+	Approvals func(subject.Address) *approval.Policy
+	// Deprecates returns the reason why the gateway's configuration deprecates a version, or "". If Deprecates is nil, the
+	// configuration deprecates nothing.
+	Deprecates func(subject.Address, provider.Version) (reason string)
+}
+
+// deprecation is like denial, for a deprecated version.
+func (i *Inventory[A]) deprecation(a A, v provider.Version) *Denial {
+	if i.Deprecates != nil {
+		if reason := i.Deprecates(a, v); reason != "" {
+			return &Denial{reason}
+		}
+	}
+	return nil
 }
 
 // denial returns the description of a denied version, or nil if the version is not denied.
@@ -287,6 +304,13 @@ func (s *Selection[A]) Verify(ctx context.Context, c Checks[A]) (*Report[A], err
 	r := &Report[A]{Noun: s.inventory.Kind.noun, failed: "checks failed", help: "each error above says what to do"}
 	err := s.read(ctx, r, c.verify)
 	for i, of := range s.Stored {
+		for _, v := range r.Stored[i].Versions {
+			if v != nil && v.Findings != nil {
+				of.reportApproval(v)
+			}
+		}
+	}
+	for i, of := range s.Stored {
 		var tags []ociaddr.Tag
 		if of.Err == nil && len(of.Matches) == 0 && slices.Contains(s.named, of.Address) {
 			r.Stored[i].Problem = problem(of.missing())
@@ -297,6 +321,37 @@ func (s *Selection[A]) Verify(ctx context.Context, c Checks[A]) (*Report[A], err
 		r.Stored[i].Findings = c.lint(tags)
 	}
 	return r, err
+}
+
+// VerifyVersions checks the given versions, like [Selection.Verify]. The reports have no findings about tags.
+func (i *Inventory[A]) VerifyVersions(ctx context.Context, of map[A][]provider.Version, c Checks[A]) (map[A][]*VersionReport, error) {
+	s := &Selection[A]{inventory: i}
+	for a, versions := range of {
+		stored := &Stored[A]{Query: query.Query[A]{Address: a}, inventory: i}
+		if stored.Repository, stored.store, stored.Err = i.Registry.Repository(ctx, a); stored.Err != nil {
+			return nil, stored.Err
+		}
+		if stored.list(ctx); stored.Err != nil {
+			return nil, stored.Err
+		}
+		stored.Matches = slices.DeleteFunc(slices.Clone(versions), func(v provider.Version) bool { return stored.tagOf[v] == "" })
+		s.Stored = append(s.Stored, stored)
+	}
+	r := &Report[A]{}
+	if err := s.read(ctx, r, c.verify); err != nil {
+		return nil, err
+	}
+	out := map[A][]*VersionReport{}
+	for i, stored := range s.Stored {
+		out[stored.Address] = r.Stored[i].Versions
+		for _, v := range of[stored.Address] {
+			if stored.tagOf[v] == "" {
+				stored.Version = v
+				out[stored.Address] = append(out[stored.Address], &VersionReport{Version: v, Problem: problem(stored.missing())})
+			}
+		}
+	}
+	return out, nil
 }
 
 // read calls fn for every version of the selection. It stops when ctx is done.
@@ -311,7 +366,8 @@ func (s *Selection[A]) read(ctx context.Context, out *Report[A], fn reader[A]) e
 			g.Go(func() error {
 				if ctx.Err() == nil {
 					r.Versions[i] = fn(ctx, of, v)
-					r.Versions[i].Denied = s.inventory.denial(of.Address, v)
+					r.Versions[i].Denied, r.Versions[i].Deprecated = s.inventory.denial(of.Address, v), s.inventory.deprecation(of.Address, v)
+					of.approve(ctx, r.Versions[i])
 				}
 				return context.Cause(ctx)
 			})

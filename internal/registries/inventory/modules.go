@@ -5,11 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"oras.land/oras-go/v2/errdef"
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/registries/moduledoc"
 	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
@@ -28,6 +30,7 @@ func readModule(ctx context.Context, of *Stored[module.Address], v provider.Vers
 	m, err := artifact.ReadTagged(ctx, of.store, of.Address, v, out.Tag)
 	if err == nil {
 		zip := m.Zip()
+		out.found = m
 		out.Digest, out.Zip, out.Size = m.Index.Digest.String(), zip.Digest.String(), zip.Size
 		out.H1, out.Revision, out.Source, *out.Declared = zip.H1, m.Revision, m.Provenance, m.Owner != nil && !m.Version.IsZero()
 	}
@@ -91,6 +94,15 @@ type ModuleInspection struct {
 	Module     module.Address     `json:"module"`
 	Repository ociaddr.Repository `json:"repository"`
 	*VersionReport
+	// Signatures are the signatures of the manifest.
+	Signatures []InspectedSignature `json:"signatures,omitempty"`
+	// SignaturesError says why the signatures could not be read, or is nil.
+	SignaturesError *Problem `json:"signatures_error,omitempty"`
+	// Contents is what the files of the module declare; nil if the zip could not be read, and Unread says why.
+	Contents *moduledoc.Doc `json:"contents,omitempty"`
+	Unread   *Problem       `json:"contents_error,omitempty"`
+
+	failed error // the zip is damaged, or the registry failed
 }
 
 // InspectModule reads the newest selected version of the selection's first module.
@@ -99,13 +111,39 @@ func InspectModule(ctx context.Context, s *Selection[module.Address]) (*ModuleIn
 	if err != nil {
 		return nil, err
 	}
-	v, _, err := readModule(ctx, of, version)
+	v, m, err := readModule(ctx, of, version)
 	if err != nil {
 		return nil, hint.Wrap(of.explain(fmt.Errorf("%s %s: %w", of.Address, version, err)), "ocibridge module verify %s@%s says what to do", of.Address, version)
 	}
-	v.Denied = of.inventory.denial(of.Address, version)
-	return &ModuleInspection{Module: of.Address, Repository: of.Repository, VersionReport: v}, nil
+	v.Denied, v.Deprecated = of.inventory.denial(of.Address, version), of.inventory.deprecation(of.Address, version)
+	of.approve(ctx, v)
+	out := &ModuleInspection{Module: of.Address, Repository: of.Repository, VersionReport: v}
+	out.Signatures, err = of.inspectSignatures(ctx, m, version)
+	out.SignaturesError = problem(of.explain(err))
+	if ctx.Err() != nil {
+		return out, ctx.Err()
+	}
+	out.Contents, err = readContents(ctx, of.store, m)
+	out.Unread = problem(of.explain(err))
+	if err != nil && !isAny(err, artifact.ErrTooLarge, moduledoc.ErrTooLarge) {
+		out.failed = hint.Wrap(of.explain(fmt.Errorf("%s %s: read its zip: %w", of.Address, version, err)), "ocibridge module verify %s@%s says what to do", of.Address, version)
+	}
+	return out, nil
 }
 
-// Failed returns nil: a module has no platforms whose manifests could be missing.
-func (*ModuleInspection) Failed() error { return nil }
+// isAny reports whether err wraps one of the target errors.
+func isAny(err error, targets ...error) bool {
+	return slices.ContainsFunc(targets, func(target error) bool { return errors.Is(err, target) })
+}
+
+// readContents reads what the files of a module declare.
+func readContents(ctx context.Context, store Store, m *artifact.Version) (*moduledoc.Doc, error) {
+	data, err := artifact.FetchZip(ctx, store, *m.Zip(), moduledoc.MaxZip)
+	if err != nil {
+		return nil, err
+	}
+	return moduledoc.Read(ctx, data, m.Provenance.Folder)
+}
+
+// Failed returns an error if the zip is damaged, or could not be read because the registry failed.
+func (i *ModuleInspection) Failed() error { return i.failed }

@@ -73,15 +73,34 @@ type VersionReport struct {
 	Findings []artifact.Finding `json:"findings,omitzero"` // List leaves it nil
 	Problem  *Problem           `json:"error,omitempty"`   // why the version could not be read
 	Denied   *Denial            `json:"denied,omitempty"`  // nil if the gateway's configuration does not deny the version
+	// Deprecated is nil if the gateway's configuration does not deprecate the version.
+	Deprecated *Denial `json:"deprecated,omitempty"`
+	// Approval is nil if the configuration requires no approval of the version, or if the version could not be read.
+	Approval *Approval `json:"approval,omitempty"`
 	// Refused is set if the signature is invalid, or if the policy does not accept it.
 	Refused bool `json:"-"`
+
+	found *artifact.Version // what the tag names; nil if it could not be read
+}
+
+// Err returns the first error of the report, or nil if there is none.
+func (v *VersionReport) Err() error {
+	if v.Problem != nil {
+		return hint.New(v.Problem.Message, "%s", v.Problem.Hint)
+	}
+	for _, f := range v.Findings {
+		if f.Severity == artifact.SeverityError {
+			return hint.New(f.Where+": "+f.What, "%s", f.Hint)
+		}
+	}
+	return nil
 }
 
 func (v *VersionReport) report(s artifact.Severity, where, what, help string) {
 	v.Findings = append(v.Findings, artifact.Finding{Severity: s, Where: where, What: what, Hint: help})
 }
 
-// Denial says why the gateway's configuration denies a version.
+// Denial says why the gateway's configuration denies or deprecates a version.
 type Denial struct {
 	Reason string `json:"reason,omitempty"`
 }
@@ -99,7 +118,11 @@ func (r *Report[A]) Failed() error {
 			bad, all = bad+1, all+1
 		}
 		for _, v := range s.Versions {
-			if all++; fails(v.Findings, v.Problem) {
+			p := v.Problem
+			if p == nil && v.Approval != nil {
+				p = v.Approval.Problem
+			}
+			if all++; fails(v.Findings, p) {
 				bad++
 			}
 		}

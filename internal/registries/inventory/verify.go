@@ -64,7 +64,7 @@ func (c *check) run(ctx context.Context, packages bool) error {
 		return nil
 	}
 	found := *linted.Version
-	c.Digest = found.Index.Digest.String()
+	c.found, c.Digest = linted.Version, found.Index.Digest.String()
 	for _, p := range found.Packages {
 		c.Platforms = append(c.Platforms, p.Platform)
 	}

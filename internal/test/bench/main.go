@@ -42,7 +42,7 @@ func main() {
 		exit(serveGit(os.Args[2:]))
 	}
 	packageMB := flag.Int("package", 10, "`megabytes` of each of the 12 packages that are pushed")
-	only := flag.String("only", "init,store,modules,sync,documents,archives,versions,memory,unread,capacity,push,pull", "what to measure")
+	only := flag.String("only", "init,store,modules,sync,documents,archives,versions,memory,unread,capacity,usage,push,pull", "what to measure")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -111,6 +111,7 @@ func run(ctx context.Context, packageMB int, parts []string) error {
 			"memory":    b.memory,
 			"unread":    b.unread,
 			"capacity":  b.capacity,
+			"usage":     b.usage,
 			"push":      func() error { return b.push(packageMB) },
 			"pull":      b.pull,
 			"init":      b.inits,
