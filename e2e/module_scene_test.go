@@ -65,8 +65,6 @@ var moduleTreeNames = strings.Split("root a b c d e f g h i j k", " ")
 // TestModuleTree fills three registries with the modules of a configuration, once by push --closure, once by sync and once by
 // pull-through. Then the origin is gone, and both clients install from each, without a request to another place. They get the
 // same files as from the origin itself.
-//
-//testrun:scene
 func TestModuleTree(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)

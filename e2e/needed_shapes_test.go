@@ -160,8 +160,6 @@ func says(t *testing.T, out string, lines ...string) {
 // TestNeededByNetwork has the shape of a root that calls a network module of a registry: the module calls submodules of its own,
 // of which one calls another module of the registry, and root and modules have requirements with >= for two providers. There is
 // a lock file, and init must not change it.
-//
-//testrun:scene
 func TestNeededByNetwork(t *testing.T) {
 	t.Parallel()
 	x := newPublics(t)

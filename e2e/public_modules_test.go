@@ -354,8 +354,6 @@ func TestPublicModulesRefused(t *testing.T) {
 // TestSyncOfPublicModules syncs public modules by module blocks. A second sync writes nothing,
 // and sends the origin no requests but those for lists and locations. Then tags move, vanish and get a twin: sync names what it found,
 // and clients get the stored versions as before.
-//
-//testrun:scene
 func TestSyncOfPublicModules(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)

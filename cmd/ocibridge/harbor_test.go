@@ -15,6 +15,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/ocibridge/ocibridge/internal/test/testkit"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/howto"
 	testorigin "github.com/ocibridge/ocibridge/internal/test/testkit/origin"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/pgp"
@@ -26,6 +27,7 @@ import (
 // TestHarborHowTo runs docs/howto/harbor.md. The registry imitates Harbor, and the part of
 // Harbor's REST API that the page uses.
 func TestHarborHowTo(t *testing.T) {
+	testkit.LeaveToAll(t)
 	h := newHarbor(t)
 	out := howto.Run{
 		Page:    "harbor",

@@ -12,7 +12,7 @@ import (
 
 // TestClients compares the files with those that real clients get: for a tag, a branch, a commit, a depth, and submodules.
 func TestClients(t *testing.T) {
-	testkit.WithoutRace(t)
+	testkit.LeaveToAll(t)
 	for _, program := range []string{"tofu", "terraform"} {
 		t.Run(program, func(t *testing.T) {
 			client := clients.Program(t, program)
