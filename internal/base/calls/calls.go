@@ -1,6 +1,6 @@
 // Package calls reads what the files of a module call and require: module blocks, required_providers, and the providers of
-// provider, resource, data and ephemeral blocks. It parses the blocks with the library of Terraform and OpenTofu. It opens no
-// files. It reports no syntax errors, because clients report these.
+// provider, resource, data, ephemeral, action and import blocks. It parses the blocks with the library of Terraform and OpenTofu.
+// It opens no files. It reports no syntax errors, because clients report these.
 //
 // Files can come from other parties, and that library has no limits. Therefore the package first splits a file into its
 // top-level blocks, and parses only those of the kinds above, one at a time. A block that is too large is not parsed, and is
@@ -121,13 +121,13 @@ var (
 		{Type: "module", LabelNames: []string{"name"}}, {Type: "run", LabelNames: []string{"name"}}, {Type: "terraform"},
 		{Type: "provider", LabelNames: []string{"name"}}, {Type: "check", LabelNames: []string{"name"}},
 		{Type: "resource", LabelNames: []string{"type", "name"}}, {Type: "data", LabelNames: []string{"type", "name"}},
-		{Type: "ephemeral", LabelNames: []string{"type", "name"}},
+		{Type: "ephemeral", LabelNames: []string{"type", "name"}}, {Type: "action", LabelNames: []string{"type", "name"}}, {Type: "import"},
 	}}
 	runSchema       = &hcl.BodySchema{Blocks: []hcl.BlockHeaderSchema{{Type: "module"}}}
 	terraformSchema = &hcl.BodySchema{Blocks: []hcl.BlockHeaderSchema{{Type: "required_providers"}}}
 	checkSchema     = &hcl.BodySchema{Blocks: []hcl.BlockHeaderSchema{{Type: "data", LabelNames: []string{"type", "name"}}}}
 	callSchema      = &hcl.BodySchema{Attributes: []hcl.AttributeSchema{{Name: "source"}, {Name: "version"}}}
-	resourceSchema  = &hcl.BodySchema{Attributes: []hcl.AttributeSchema{{Name: "provider"}}}
+	resourceSchema  = &hcl.BodySchema{Attributes: []hcl.AttributeSchema{{Name: "provider"}, {Name: "to"}}} // to is an argument of import
 )
 
 // isRead reports whether blocks of a type are read.
@@ -169,8 +169,10 @@ func (f *File) body(body hcl.Body, schema *hcl.BodySchema) {
 			f.use(b.Labels[0], argument(inner, "version"), b.DefRange.Start.Line)
 		case "check":
 			f.body(b.Body, checkSchema)
+		case "import":
+			f.resource(b, "")
 		default:
-			f.resource(b)
+			f.resource(b, b.Labels[0])
 		}
 	}
 }
@@ -205,18 +207,43 @@ func (f *File) require(a *hcl.Attribute) {
 	f.Required = append(f.Required, r)
 }
 
-// resource adds the provider of a resource, data or ephemeral block: the one that it names, or the one that its type names.
-func (f *File) resource(b *hcl.Block) {
-	name, _, _ := strings.Cut(b.Labels[0], "_")
+// resource adds the provider of a block for a resource: the one that the block names, or the one that its type names. An import
+// block has no type of its own; "" stands for the type of the resource that it imports. Clients then generate this resource.
+func (f *File) resource(b *hcl.Block, typ string) {
 	inner, _, _ := b.Body.PartialContent(resourceSchema)
-	if a := inner.Attributes["provider"]; a != nil {
-		if traversal, diags := hcl.AbsTraversalForExpr(a.Expr); !diags.HasErrors() {
-			name = traversal.RootName()
-		} else if text, ok := constant(a.Expr); ok { // as in old configurations
-			name, _, _ = strings.Cut(text, ".")
-		}
+	if typ == "" {
+		typ = root(inner.Attributes["to"])
+	}
+	name, _, _ := strings.Cut(typ, "_")
+	if provider := root(inner.Attributes["provider"]); provider != "" {
+		name = provider
+	}
+	if name == "" || name == "module" && b.Type == "import" { // the module has a block for the resource
+		return
 	}
 	f.use(name, Argument{}, b.DefRange.Start.Line)
+}
+
+// root returns the first name of the reference in an argument: "a" of a.b[c], or of "a.b" as in JSON and in old configurations.
+func root(a *hcl.Attribute) string {
+	if a == nil {
+		return ""
+	}
+	if text, ok := constant(a.Expr); ok {
+		name, _, _ := strings.Cut(text, ".")
+		return name
+	}
+	for expr := a.Expr; ; {
+		if index, ok := expr.(*hclsyntax.IndexExpr); ok { // whose key is not constant
+			expr = index.Collection
+			continue
+		}
+		traversal, diags := hcl.AbsTraversalForExpr(expr)
+		if diags.HasErrors() {
+			return ""
+		}
+		return traversal.RootName()
+	}
 }
 
 // use adds a block that needs a provider, unless an equal one is there.

@@ -83,7 +83,7 @@ func (f *File) readNative(src []byte) {
 }
 
 // plainHeader matches the beginning of a resource whose labels need no parser.
-var plainHeader = regexp.MustCompile(`^(?:resource|data|ephemeral)[ \t]+"(\w+)"[ \t]+"[\w-]+"[ \t]*\{`)
+var plainHeader = regexp.MustCompile(`^(?:resource|data|ephemeral|action)[ \t]+"(\w+)"[ \t]+"[\w-]+"[ \t]*\{`)
 
 // resourceOfType adds a block if it is a resource that does not name its provider, so that its type says enough. Most blocks are
 // such resources, and the HCL parser needs a hundred times as long.
@@ -137,9 +137,9 @@ func (b Block) check() error {
 	return nil
 }
 
-var resourceHeader = regexp.MustCompile(`^(?:resource|data|ephemeral)[ \t]+"([\w-]+)"(?:[ \t]+"([\w-]+)")?`)
+var resourceHeader = regexp.MustCompile(`^(?:resource|data|ephemeral|action)[ \t]+"([\w-]+)"(?:[ \t]+"([\w-]+)")?`)
 
-// Labels returns the labels of a resource, data or ephemeral block, without parsing the block. The bool is false for other
+// Labels returns the labels of a resource, data, ephemeral or action block, without parsing the block. The bool is false for other
 // blocks.
 func (b Block) Labels() (typ, name string, ok bool) {
 	m := resourceHeader.FindSubmatch(b.Src[:min(len(b.Src), maxText)])
