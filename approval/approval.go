@@ -102,20 +102,19 @@ type Verdict struct {
 // requirement that has one.
 func (v Verdict) Err() error {
 	var missing []Missing
-	help := ""
 	for _, m := range v.Missing {
 		if !m.ReportOnly {
-			missing, help = append(missing, m), cmp.Or(help, m.Hint)
+			missing = append(missing, m)
 		}
 	}
 	if len(missing) == 0 {
 		return nil
 	}
-	err := error(&NotApproved{Missing: missing, ignored: v.Ignored > 0})
-	if help == "" {
-		return err
+	err := &NotApproved{Missing: missing, ignored: v.Ignored > 0}
+	if help := err.Hint(); help != "" {
+		return hint.Wrap(err, "%s", help)
 	}
-	return hint.Wrap(err, "%s", help)
+	return err
 }
 
 // Reported returns the requirements that are not met and that are not enforced.
@@ -154,6 +153,14 @@ func (e *NotApproved) Reason() string {
 		names[i] = fmt.Sprintf("%q", m.Requirement)
 	}
 	return ErrNotApproved.Error() + ": " + strings.Join(names, ", ")
+}
+
+// Hint returns the hint of the first requirement that has one, or "".
+func (e *NotApproved) Hint() (out string) {
+	for _, m := range e.Missing {
+		out = cmp.Or(out, m.Hint)
+	}
+	return out
 }
 
 // Error returns the reason for clients, and the reason of each requirement.

@@ -9,11 +9,13 @@
 //	   │  ├─ config: the empty descriptor, {}
 //	   │  └─ one layer, archive/zip: the release zip, byte for byte
 //	   ├─ darwin_arm64: likewise
-//	   └─ evidence: image manifest, artifactType application/vnd.ocibridge.evidence.v1
-//	      └─ layers: SHA256SUMS, its signature, signing keys, a record
+//	   ├─ evidence: image manifest, artifactType application/vnd.ocibridge.evidence.v1
+//	   │  └─ layers: SHA256SUMS, its signature, signing keys, a record
+//	   └─ documentation: image manifest, artifactType application/vnd.ocibridge.docs.v1
+//	      └─ one layer, archive/zip: the pages
 //
 // Reading a version needs only the parts that OpenTofu's oci_mirror requires. The
-// annotations and the evidence are optional additions of ocibridge. Encoding is
+// annotations, the evidence and the documentation are optional additions of ocibridge. Encoding is
 // deterministic: the same packages and evidence give the same bytes. Content is used only
 // after its size and digest are verified. No manifest is larger than [MaxManifestBytes].
 package artifact
@@ -40,6 +42,7 @@ const (
 	TypeProvider = "application/vnd.opentofu.provider"
 	TypeTarget   = "application/vnd.opentofu.provider-target"
 	TypeEvidence = "application/vnd.ocibridge.evidence.v1"
+	TypeDocs     = "application/vnd.ocibridge.docs.v1"
 
 	mediaTypeZip         = "archive/zip"
 	mediaTypeSums        = "text/plain"
@@ -140,6 +143,9 @@ type Version struct {
 	// Evidence describes the evidence manifest, or is nil if there is none. It includes
 	// the annotation that [DescribeEvidence] sets.
 	Evidence *ocispec.Descriptor
+	// Docs describes the manifest of the documentation, or is nil if there is none. See
+	// [ReadDocs].
+	Docs *ocispec.Descriptor
 	// Index describes the index itself or, for a module, its manifest. It is zero if the version
 	// is not stored.
 	Index ocispec.Descriptor

@@ -43,14 +43,14 @@ func TestCopiedSignatures(t *testing.T) {
 		from       approvals.Places
 		copy       func(from, to string, d digest.Digest)
 	}{
-		{"oras cp -r", "bundle", approvals.Serve(t, distribution, "a/"), func(from, to string, _ digest.Digest) { byORAS(from, to) }},
-		{"oras cp -r, with the API", "bundle", approvals.Serve(t, loopback.For(t).Truth, "b/"), func(from, to string, _ digest.Digest) { byORAS(from, to) }},
-		{"oras cp -r, older", "older", approvals.Serve(t, distribution, "c/"), withTag},
-		{"crane copy --all-tags", "bundle", approvals.Serve(t, distribution, "d/"), func(from, to string, _ digest.Digest) { byCrane(from, to) }},
-		{"crane copy --all-tags, older", "older", approvals.Serve(t, distribution, "e/"), func(from, to string, _ digest.Digest) { byCrane(from, to) }},
+		{"oras cp -r", "bundle", approvals.Serve(t, distribution, "a"), func(from, to string, _ digest.Digest) { byORAS(from, to) }},
+		{"oras cp -r, with the API", "bundle", approvals.Serve(t, loopback.For(t).Truth, "b"), func(from, to string, _ digest.Digest) { byORAS(from, to) }},
+		{"oras cp -r, older", "older", approvals.Serve(t, distribution, "c"), withTag},
+		{"crane copy --all-tags", "bundle", approvals.Serve(t, distribution, "d"), func(from, to string, _ digest.Digest) { byCrane(from, to) }},
+		{"crane copy --all-tags, older", "older", approvals.Serve(t, distribution, "e"), func(from, to string, _ digest.Digest) { byCrane(from, to) }},
 	} {
 		for to, handler := range map[string]approvals.Places{
-			"without the API": approvals.Serve(t, distribution, fmt.Sprintf("copy%d/", i)), "with the API": approvals.Serve(t, loopback.For(t).Truth, "copy/"),
+			"without the API": approvals.Serve(t, distribution, fmt.Sprintf("copy%d", i)), "with the API": approvals.Serve(t, loopback.For(t).Truth, "copy"),
 		} {
 			t.Run(c.name+", to a registry "+to, func(t *testing.T) {
 				w := approvals.NewWorld(t, shared, c.from, approvals.Case{})
@@ -59,7 +59,7 @@ func TestCopiedSignatures(t *testing.T) {
 				copied := *w
 				copied.Places = handler
 				c.copy(name(w), name(&copied), w.Stored.Digest)
-				v, err := read(t.Context(), &copied)
+				v, err := copied.Read(t.Context())
 				if err != nil {
 					t.Fatal(err)
 				}

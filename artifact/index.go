@@ -23,7 +23,7 @@ import (
 type flaw struct {
 	where string // a platform such as linux_amd64; "" for the whole index
 	err   error
-	minor bool // clients ignore the entry, and the index is read without it
+	minor bool // clients ignore the entry, or do not need it, and the index is read without it
 }
 
 // decodeIndex decodes an index by OpenTofu's rules. A package without usable annotations has no digest yet.
@@ -74,6 +74,10 @@ func examineIndex(desc ocispec.Descriptor, data []byte) (*Version, []flaw) {
 			if err := v.setEvidence(entry); err != nil {
 				refuse("evidence", "%w", err)
 			}
+		case TypeDocs:
+			if err := v.setDocs(entry); err != nil {
+				flaws = append(flaws, flaw{where: DocsWhere, err: err, minor: true})
+			}
 		}
 	}
 	slices.SortStableFunc(v.Packages, func(a, b Package) int { return a.Platform.Compare(b.Platform) })
@@ -97,6 +101,18 @@ func (v *Version) setEvidence(entry ocispec.Descriptor) error {
 		return fmt.Errorf("evidence: %w", err)
 	}
 	v.Evidence = &ocispec.Descriptor{MediaType: entry.MediaType, Digest: entry.Digest, Size: entry.Size, Annotations: verdictAnnotation(entry)}
+	return nil
+}
+
+// setDocs sets v.Docs from an entry of the index with documentation.
+func (v *Version) setDocs(entry ocispec.Descriptor) error {
+	if v.Docs != nil {
+		return fmt.Errorf("%w: two entries with documentation", ErrAmbiguous)
+	}
+	if err := checkDescriptor(entry, MaxManifestBytes); err != nil {
+		return err
+	}
+	v.Docs = &ocispec.Descriptor{MediaType: entry.MediaType, Digest: entry.Digest, Size: entry.Size}
 	return nil
 }
 
@@ -299,6 +315,14 @@ func encodeIndex(v Version, more map[string]string) (Blob, error) {
 		index.Manifests = append(index.Manifests, ocispec.Descriptor{
 			MediaType: ocispec.MediaTypeImageManifest, ArtifactType: TypeEvidence,
 			Digest: v.Evidence.Digest, Size: v.Evidence.Size, Annotations: verdictAnnotation(*v.Evidence),
+		})
+	}
+	if v.Docs != nil {
+		if err := checkDescriptor(*v.Docs, MaxManifestBytes); err != nil {
+			return Blob{}, fmt.Errorf("documentation: %w", err)
+		}
+		index.Manifests = append(index.Manifests, ocispec.Descriptor{
+			MediaType: ocispec.MediaTypeImageManifest, ArtifactType: TypeDocs, Digest: v.Docs.Digest, Size: v.Docs.Size,
 		})
 	}
 	return encodeManifest(ocispec.MediaTypeImageIndex, index)

@@ -131,6 +131,10 @@ func remedy(err error) string {
 func (l *linter) lintIndex(ctx context.Context, desc ocispec.Descriptor, data []byte) error {
 	found, flaws := examineIndex(desc, data)
 	for _, f := range flaws {
+		if f.where == DocsWhere {
+			l.reportDocs(f.err)
+			continue
+		}
 		if f.minor {
 			l.reportIgnored(found, f)
 			continue
@@ -150,7 +154,43 @@ func (l *linter) lintIndex(ctx context.Context, desc ocispec.Descriptor, data []
 	if err := l.lintPackages(ctx); err != nil {
 		return err
 	}
-	return l.lintEvidence(ctx)
+	if err := l.lintEvidence(ctx); err != nil {
+		return err
+	}
+	return l.lintDocs(ctx)
+}
+
+// reportDocs reports an error about the documentation.
+func (l *linter) reportDocs(err error) {
+	l.report(SeverityError, DocsWhere, err.Error(), HelpDocs)
+}
+
+// HelpDocs is the hint for documentation that cannot be read.
+const HelpDocs = "clients do not need it, and install the version: push the release folder again with ocibridge push --docs DIR --force"
+
+// lintDocs checks that the documentation is there. It does not read the pages.
+func (l *linter) lintDocs(ctx context.Context) error {
+	if l.found.Docs == nil {
+		return nil
+	}
+	d, err := readDocs(ctx, l.store, *l.found.Docs, l.provider, l.version)
+	if IsContent(err) {
+		l.reportDocs(err)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	size, err := blobSize(ctx, l.store.Blobs(), d.Zip)
+	switch {
+	case errors.Is(err, errdef.ErrNotFound):
+		l.reportDocs(fmt.Errorf("%w: the zip %s", ErrMissing, d.Zip.Digest))
+	case err != nil:
+		return fmt.Errorf("documentation: %w", err)
+	case size != d.Zip.Size:
+		l.reportDocs(fmt.Errorf("%w: its manifest gives the zip %d bytes, and the registry has %d", ErrDamaged, d.Zip.Size, size))
+	}
+	return nil
 }
 
 // reportIgnored reports an index entry that every client ignores. The finding is an error if no other entry has a

@@ -44,18 +44,27 @@ func ListReferrers(ctx context.Context, store ReferrerStore, s ocispec.Descripto
 	case !refusesReferrers(refusal):
 		return refusal
 	}
+	found, err := listFallback(ctx, store, s, add)
+	if err == nil && !found {
+		return fmt.Errorf("%w (%w)", ErrListRefused, refusal)
+	}
+	return err
+}
+
+// listFallback calls add with the list of referrers under the fallback tag of a manifest. found is false if there is no such list.
+func listFallback(ctx context.Context, store ReferenceFetcher, s ocispec.Descriptor, add func([]ocispec.Descriptor) error) (found bool, err error) {
 	desc, data, err := fetchTag(ctx, store, string(ociaddr.ReferrersTag(s.Digest)))
 	switch {
 	case isNotFound(err), refusals.Content(err), err == nil && desc.MediaType != ocispec.MediaTypeImageIndex:
-		return fmt.Errorf("%w (%w)", ErrListRefused, refusal)
+		return false, nil
 	case err != nil:
-		return err
+		return false, err
 	}
 	var index ocispec.Index
 	if err := Unmarshal(data, &index); err != nil {
-		return err
+		return false, err
 	}
-	return add(index.Manifests)
+	return true, add(index.Manifests)
 }
 
 // Named returns the manifests that an index names.

@@ -6,14 +6,17 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"golang.org/x/sync/errgroup"
+	"oras.land/oras-go/v2/errdef"
 	"oras.land/oras-go/v2/registry/remote/errcode"
 
 	"github.com/ocibridge/ocibridge/approval"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/refusals"
 	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
@@ -54,22 +57,36 @@ const (
 // An error means that signatures may exist which could not be read: the registry, the connection or the login failed, or
 // content is damaged. It never means that there are no signatures.
 func Signatures(ctx context.Context, store ReferrerStore, of ocispec.Descriptor, enough func([]approval.Signature) bool) ([]approval.Signature, error) {
-	return readSignatures(ctx, store, of, nil, enough)
+	return new(ReferrersAPI).Signatures(ctx, store, of, enough)
 }
 
-// readSignatures is like [Signatures], but does not read the manifests with the given digests.
-func readSignatures(ctx context.Context, store ReferrerStore, of ocispec.Descriptor, except []digest.Digest, enough func([]approval.Signature) bool) ([]approval.Signature, error) {
-	bundles, others, err := listSignatures(ctx, store, of, except)
-	if err != nil {
-		return nil, fmt.Errorf("list the signatures: %w", err)
+// ReferrersAPI remembers whether one registry refuses the referrers API. Reading signatures then begins with those that tags lead
+// to, and uses the API only if they are not enough. The zero value works, and is safe for concurrent use.
+//
+// A refusal changes only this order, and never means that there are no signatures: another repository of the registry can have
+// the API, the registry can get it, and a proxy can refuse a request while the registry is down.
+type ReferrersAPI struct{ refused atomic.Bool }
+
+// Signatures is like the function [Signatures]. It learns of refusals only if the store does not read fallback tags itself.
+func (a *ReferrersAPI) Signatures(ctx context.Context, store ReferrerStore, of ocispec.Descriptor, enough func([]approval.Signature) bool) ([]approval.Signature, error) {
+	return a.read(ctx, store, of, nil, enough)
+}
+
+// read is like [ReferrersAPI.Signatures], but does not read the manifests with the given digests.
+func (a *ReferrersAPI) read(ctx context.Context, store ReferrerStore, of ocispec.Descriptor, except []digest.Digest, enough func([]approval.Signature) bool) ([]approval.Signature, error) {
+	r := &signatureReader{store: store, lister: store, of: of, seen: map[digest.Digest]bool{}}
+	for _, d := range except {
+		r.seen[d] = true
 	}
-	r := &signatureReader{store: store}
-	for _, read := range []func() (int, error){
-		func() (int, error) { return r.manifests(ctx, bundles) },
-		func() (int, error) { return r.manifests(ctx, others) },
-		func() (int, error) { return r.tag(ctx, ociaddr.CosignTags(of.Digest)[0]) },
-	} {
-		n, err := read()
+	type step = func(context.Context) (int, error)
+	list := func(ctx context.Context) (int, error) { return 0, r.list(ctx, a) }
+	steps := []step{list, r.readBundles, r.readOthers, r.readTag}
+	if a.refused.Load() {
+		fallback := func(ctx context.Context) (int, error) { return 0, r.listFallback(ctx) }
+		steps = []step{fallback, r.readBundles, r.readOthers, r.readTag, list, r.readBundles, r.readOthers}
+	}
+	for _, step := range steps {
+		n, err := step(ctx)
 		if err != nil {
 			return nil, fmt.Errorf("read the signatures: %w", err)
 		}
@@ -80,45 +97,83 @@ func readSignatures(ctx context.Context, store ReferrerStore, of ocispec.Descrip
 	return r.found, nil
 }
 
-// listSignatures lists the referrers of a manifest that can have signatures. bundles are those that the list describes as bundles.
-func listSignatures(ctx context.Context, store ReferrerStore, of ocispec.Descriptor, except []digest.Digest) (bundles, others []ocispec.Descriptor, err error) {
-	seen := map[digest.Digest]bool{}
-	for _, d := range except {
-		seen[d] = true
-	}
-	err = ListReferrers(ctx, store, of, func(page []ocispec.Descriptor) error {
-		for _, d := range page {
-			if seen[d.Digest] || d.MediaType != ocispec.MediaTypeImageManifest || checkDescriptor(d, maxSignatureManifest) != nil {
-				continue
-			}
-			group := &others
-			if strings.HasPrefix(d.ArtifactType, bundlePrefix) {
-				group = &bundles
-			}
-			if len(*group) == maxSignatures {
-				continue
-			}
-			// Without clones, the strings would keep the whole page in memory.
-			d = ocispec.Descriptor{MediaType: ocispec.MediaTypeImageManifest, Digest: digest.Digest(strings.Clone(string(d.Digest))), Size: d.Size}
-			seen[d.Digest] = true
-			*group = append(*group, d)
-		}
-		return nil
-	})
-	// Signers write the list under the fallback tag if the registry refuses the API. If there is no valid list either, nothing is
-	// listed.
-	if errors.Is(err, ErrListRefused) || IsInvalid(err) {
-		err = nil
-	}
-	return bundles, others, err
-}
-
 // signatureReader reads the signatures of one manifest.
 type signatureReader struct {
-	store ReferenceFetcher
-	found []approval.Signature
-	count int   // the signatures that were chosen for reading
-	bytes int64 // their size, with their annotations
+	store    ReferenceFetcher
+	lister   ReferrerLister
+	of       ocispec.Descriptor
+	seen     map[digest.Digest]bool // the manifests that are listed, or must not be read
+	bundles  listed                 // referrers that the list describes as bundles
+	others   listed
+	fallback bool // the list under the fallback tag was read
+	found    []approval.Signature
+	count    int   // the signatures that were chosen for reading
+	bytes    int64 // their size, with their annotations
+}
+
+// listed are referrers that can have signatures. The first ones were read.
+type listed struct {
+	all  []ocispec.Descriptor
+	read int
+}
+
+// list lists the referrers with the API. If the registry refuses the API, it reads the list under the fallback tag, where signers
+// then write it. If there is no valid list either, nothing is listed.
+func (r *signatureReader) list(ctx context.Context, api *ReferrersAPI) error {
+	err := r.lister.Referrers(ctx, r.of, "", r.add)
+	switch {
+	case err == nil:
+		api.refused.Store(false)
+		return nil
+	case isNotFound(err), IsInvalid(err):
+		return nil
+	case !refusesReferrers(err):
+		return err
+	case errors.Is(err, errdef.ErrUnsupported), refusals.Content(err): // status 401 may be about the login
+		api.refused.Store(true)
+	}
+	return r.listFallback(ctx)
+}
+
+// listFallback lists the referrers under the fallback tag, once.
+func (r *signatureReader) listFallback(ctx context.Context) error {
+	if r.fallback {
+		return nil
+	}
+	r.fallback = true
+	if _, err := listFallback(ctx, r.store, r.of, r.add); err != nil && !IsInvalid(err) {
+		return err
+	}
+	return nil
+}
+
+// add adds those referrers of a page that can have signatures.
+func (r *signatureReader) add(page []ocispec.Descriptor) error {
+	for _, d := range page {
+		if r.seen[d.Digest] || d.MediaType != ocispec.MediaTypeImageManifest || checkDescriptor(d, maxSignatureManifest) != nil {
+			continue
+		}
+		group := &r.others
+		if strings.HasPrefix(d.ArtifactType, bundlePrefix) {
+			group = &r.bundles
+		}
+		if len(group.all) == maxSignatures {
+			continue
+		}
+		// Without clones, the strings would keep the whole page in memory.
+		d = ocispec.Descriptor{MediaType: ocispec.MediaTypeImageManifest, Digest: digest.Digest(strings.Clone(string(d.Digest))), Size: d.Size}
+		r.seen[d.Digest] = true
+		group.all = append(group.all, d)
+	}
+	return nil
+}
+
+func (r *signatureReader) readBundles(ctx context.Context) (int, error) {
+	return r.manifests(ctx, &r.bundles)
+}
+
+func (r *signatureReader) readOthers(ctx context.Context) (int, error) {
+	return r.manifests(ctx, &r.others)
 }
 
 // signatureLayer is a layer that contains a signature.
@@ -127,8 +182,10 @@ type signatureLayer struct {
 	manifest digest.Digest
 }
 
-// manifests reads the signatures in manifests. It returns their number.
-func (r *signatureReader) manifests(ctx context.Context, all []ocispec.Descriptor) (int, error) {
+// manifests reads the signatures in the manifests that were not read yet. It returns their number.
+func (r *signatureReader) manifests(ctx context.Context, group *listed) (int, error) {
+	all := group.all[group.read:]
+	group.read = len(group.all)
 	layers := make([][]signatureLayer, len(all))
 	err := fetchAll(ctx, len(all), func(ctx context.Context, i int) error {
 		data, err := r.manifest(ctx, all[i])
@@ -160,15 +217,19 @@ func (r *signatureReader) manifest(ctx context.Context, listed ocispec.Descripto
 	return data, nil
 }
 
-// tag reads the signatures in the manifest under a tag. There are none if the tag does not exist.
-func (r *signatureReader) tag(ctx context.Context, tag ociaddr.Tag) (int, error) {
-	desc, data, err := fetchTag(ctx, r.store, string(tag))
+// readTag reads the signatures in the manifest under the tag of older versions of cosign. There are none if the tag does not exist.
+// Harbor lists this manifest as a referrer, too.
+func (r *signatureReader) readTag(ctx context.Context) (int, error) {
+	desc, data, err := fetchTag(ctx, r.store, string(ociaddr.CosignTags(r.of.Digest)[0]))
 	switch {
 	case isNotFound(err), errors.Is(err, ErrTooLarge), err == nil && len(data) > maxSignatureManifest:
 		return 0, nil
 	case err != nil:
 		return 0, err
+	case r.seen[desc.Digest]:
+		return 0, nil
 	}
+	r.seen[desc.Digest] = true
 	return r.layers(ctx, signatureLayers(desc.Digest, data))
 }
 
@@ -277,6 +338,30 @@ func NamesItself(v *Version, a subject.Address, ver provider.Version) error {
 	return nil
 }
 
+// ResolveNamed returns the descriptor of the manifest under a tag of a version, like [Resolve]. unnamed is the reason if no signature over
+// the manifest can approve the version, because the manifest does not name it: see [NamesItself]. It is nil for content that is
+// invalid or belongs to something else, which [Read] and [ReadZip] return an error for.
+func ResolveNamed(ctx context.Context, store ReferenceFetcher, a subject.Address, v provider.Version, tag ociaddr.Tag) (desc ocispec.Descriptor, unnamed, err error) {
+	desc, data, err := fetchTag(ctx, store, string(tag))
+	if err != nil {
+		return ocispec.Descriptor{}, nil, err
+	}
+	var found *Version
+	var invalid error
+	if a.Kind() == subject.Provider {
+		found, invalid = decodeIndex(desc, data)
+	} else {
+		found, invalid = zipLayoutOf(a).decode(desc, data)
+	}
+	if invalid == nil {
+		unnamed = NamesItself(found, a, v)
+	}
+	if errors.Is(unnamed, ErrForeign) {
+		unnamed = nil
+	}
+	return desc, unnamed, nil
+}
+
 // CheckApprovals reads the signatures of a stored version, and returns the verdict of the policy for the given address and
 // version. If the version's index or manifest does not name both, all requirements are missing. It reads no more signatures
 // than the policy needs, and none for a policy without requirements.
@@ -290,7 +375,7 @@ func CheckApprovals(ctx context.Context, store ReferrerStore, p *approval.Policy
 		return p.Unnamed(err), nil
 	}
 	verdict, undecided := p.Check(ctx, v.Index.Digest, nil) // without any signature
-	_, err := readSignatures(ctx, store, v.Index, v.parts(), func(found []approval.Signature) bool {
+	_, err := new(ReferrersAPI).read(ctx, store, v.Index, v.parts(), func(found []approval.Signature) bool {
 		verdict, undecided = p.Check(ctx, v.Index.Digest, found)
 		return undecided != nil || len(verdict.Missing) == 0
 	})

@@ -16,6 +16,7 @@ import (
 func copied(b *tab, section string) string {
 	b.t.Helper()
 	button := fmt.Sprintf(`section[aria-labelledby=%q] .code .copy`, section)
+	eval[chromedp.Void](b, fmt.Sprintf(`document.getElementById('tab-%s')?.click()`, section))
 	b.press(button, chromedp.Focus(chromedp.CSS(button)), chromedp.SendKeys(chromedp.CSS(button), "\r"))
 	if !eval[bool](b, fmt.Sprintf(`document.activeElement === document.querySelector(%q)`, button)) {
 		b.t.Errorf("%s loses the focus", button)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"oras.land/oras-go/v2"
 	"oras.land/oras-go/v2/registry/remote"
 
 	"github.com/ocibridge/ocibridge/approval"
@@ -52,13 +53,23 @@ func (b *bench) requireApprovals(pattern subject.Pattern, change func(*approval.
 	}
 	a.checker = approve.New(approve.Options{
 		Rules: approval.Rules{{Pattern: pattern, Policy: policy}},
-		Store: func(_ context.Context, of subject.Address) (artifact.ReferrerStore, error) {
-			return b.repositoryOf(of), nil
+		Store: func(_ context.Context, of subject.Address) (ociaddr.Registry, artifact.ReferrerStore, error) {
+			return "", b.repositoryOf(of), nil
 		},
 		Log: b.options.Log,
 	})
 	b.catalog(catalog.Options{Repository: b.options.Repository, Approvals: a.checker, TagTTL: -1})
 	return a
+}
+
+// signer is the description of the platform team's signatures in a summary.
+func (a *approving) signer() approval.Signer {
+	a.t.Helper()
+	key, err := approval.ParsePublicKey(a.team.PEM())
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return approval.Signer{Key: key.Fingerprint()}
 }
 
 // repositoryOf returns a client of the repository of a provider or a module.
@@ -188,6 +199,48 @@ func TestApprovedManifestWhileTheTagMoves(t *testing.T) {
 	}
 }
 
+// TestListsOfVersionsWithoutNames shows that a list omits a signed version whose index or manifest names no version, although nobody has asked
+// for the version before.
+func TestListsOfVersionsWithoutNames(t *testing.T) {
+	for name, of := range map[string]subject.Address{"provider": widget, "module": netModule} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t).modules()
+			path := "/providers/" + widget.Path() + "/index.json"
+			if of == subject.Address(widget) {
+				b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: zip(t, linux)})
+			} else {
+				b.publishModule(netModule, "1.0.0", "1.0.0")
+				path = modulePrefix + "versions"
+			}
+			a := b.requireApprovals(of.Pattern(), nil)
+			repo := b.repositoryOf(of)
+			desc, data, err := oras.FetchBytes(t.Context(), repo, "1.0.0", oras.DefaultFetchBytesOptions)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var manifest map[string]any
+			if err := json.Unmarshal(data, &manifest); err != nil {
+				t.Fatal(err)
+			}
+			delete(manifest, "annotations")
+			if data, err = json.Marshal(manifest); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := oras.TagBytes(t.Context(), repo, desc.MediaType, data, "2.0.0"); err != nil {
+				t.Fatal(err)
+			}
+			a.approve(of, "1.0.0")
+			a.approve(of, "2.0.0")
+			c := b.serve()
+			for range 2 {
+				if got := c.get(path); got.status != 200 || !strings.Contains(got.body, `"1.0.0"`) || strings.Contains(got.body, `{"version":"2.0.0"`) || strings.Contains(got.body, `"2.0.0":`) {
+					t.Errorf("%+v", got)
+				}
+			}
+		})
+	}
+}
+
 // TestNothingApproved shows that clients get the reason if no version is approved, and not the answer for an absent provider.
 func TestNothingApproved(t *testing.T) {
 	p := newPublisher(newBench(t))
@@ -290,13 +343,9 @@ func TestApprovalsInTheSummary(t *testing.T) {
 	}
 	a := p.bench.requireApprovals(widget.Pattern(), nil)
 	p.bench.catalog(catalog.Options{Repository: p.options.Repository, Approvals: a.checker})
-	key, err := approval.ParsePublicKey(a.team.PEM())
-	if err != nil {
-		t.Fatal(err)
-	}
 	s := a.summarize(names...)
 	for v, e := range s {
-		e.Signers = []approval.Signer{{Key: key.Fingerprint()}}
+		e.Signers = []approval.Signer{a.signer()}
 		s[v] = e
 	}
 	a.state(widget, s)
@@ -348,8 +397,8 @@ func TestPulledModulesOfOthers(t *testing.T) {
 			o := &moduleOrigin{b: b}
 			options := catalog.Options{Repository: b.options.Repository, Origin: o, TagTTL: time.Hour, Approvals: approve.New(approve.Options{
 				Rules: approval.Rules{{Pattern: netModule.Pattern(), Policy: policy}}, Signer: key,
-				Store: func(_ context.Context, of subject.Address) (artifact.ReferrerStore, error) {
-					return b.repositoryOf(of), nil
+				Store: func(_ context.Context, of subject.Address) (ociaddr.Registry, artifact.ReferrerStore, error) {
+					return "", b.repositoryOf(of), nil
 				},
 			})}
 			if tc.denied {

@@ -127,7 +127,7 @@ func (g *gateway) sayDenied(r *http.Request, err error) string {
 	denied := &catalog.DeniedError{}
 	errors.As(err, &denied)
 	if denied.Approval != nil {
-		g.Log.InfoContext(r.Context(), "a version that is not approved was requested", subject.Attr(denied.Subject), "version", denied.Version, "err", hint.OneLine(denied.Approval.Error()))
+		g.Log.InfoContext(r.Context(), "a version that is not approved was requested", subject.Attr(denied.Subject), "version", denied.Version, "err", hint.OneLine(denied.Approval.Error()), "hint", denied.Approval.Hint())
 		return denied.Said()
 	}
 	g.Log.InfoContext(r.Context(), "a denied version was requested", subject.Attr(denied.Subject), "version", denied.Version, "reason", denied.Reason)

@@ -124,6 +124,8 @@ type gateway struct {
 	lists     singleflight.Group // the lists of versions that are being made
 	documents respond.Documents
 	routes    http.Handler
+
+	wrongMirrors wrongMirrors
 }
 
 // New returns the gateway's handler.
@@ -131,7 +133,7 @@ func New(o Options) http.Handler { return newHandler(o, defaultLimits()) }
 
 func newHandler(o Options, l limits) http.Handler {
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
-	g := &gateway{Options: o, limits: l, archives: archives.New(archives.Options{Cache: o.Cache, Counters: o.Archives, Log: o.Log, Limits: l.Limits})}
+	g := &gateway{Options: o, limits: l, archives: archives.New(archives.Options{Cache: o.Cache, Counters: o.Archives, Log: o.Log, Limits: l.Limits}), wrongMirrors: newWrongMirrors()}
 	g.routes = g.Access.Handler(g.router())
 	return g
 }
@@ -163,7 +165,7 @@ func (g *gateway) router() *mux.Router {
 	// router accepts nearly any path, so the parsers of package provider check all names in a path.
 	r := mux.NewRouter().SkipClean(true)
 	r.MethodNotAllowedHandler = g.logged(http.HandlerFunc(methodNotAllowed))
-	r.NotFoundHandler = g.logged(http.HandlerFunc(notFound))
+	r.NotFoundHandler = g.logged(http.HandlerFunc(g.unknown))
 	r.Use(g.logged)
 	reads := r.Methods(http.MethodGet, http.MethodHead).Subrouter()
 	g.routeHealth(reads)
@@ -245,7 +247,7 @@ func (g *gateway) addPage(r, reads *mux.Router) {
 			page.ServeHTTP(w, r)
 			return
 		}
-		notFound(w, r)
+		g.unknown(w, r)
 	}))
 }
 

@@ -204,7 +204,6 @@ func TestAbsence(t *testing.T) {
 		"documents that the protocol does not have":      {prefix + "1.0.0.yaml", 404, ""},
 		"the provider's folder":                          {prefix, 404, ""},
 		"index.json with a slash, as of a folder":        {prefix + "index.json/", 404, ""},
-		"a mirror elsewhere than in /providers/":         {"/" + host + "/acme/widget/index.json", 404, ""},
 		"the registry, where none is served beside":      {"/v2/", 404, ""},
 		"index.json below a version":                     {prefix + "1.0.0/index.json", 404, ""},
 		"a provider address of two parts":                {"/providers/acme/widget/index.json", 404, ""},

@@ -138,11 +138,13 @@ func (g *gateway) ended(line *requestLine, status int, bytes int64) {
 	}
 	ctx := context.Background() // the request's context would add the request's ID to the line again
 	if g.Log.Enabled(ctx, level) {
-		g.Log.LogAttrs(ctx, level, "request", append([]slog.Attr{
+		var space [13]slog.Attr // the attributes of most lines
+		attrs := append(space[:0],
 			slog.String("method", clip(r.Method)), slog.String("path", clip(r.URL.Path)), slog.Int("status", status), slog.Int64("bytes", bytes),
 			slog.Duration("duration", took.Round(time.Millisecond)), slog.String("client", r.RemoteAddr), slog.String("agent", clip(r.UserAgent())),
-			slog.String(telemetry.LogKey, line.id[0]),
-		}, append(line.usage(), access.LogAttrs(r.Context())...)...)...)
+			slog.String(telemetry.LogKey, line.id[0]))
+		attrs = line.appendUsage(attrs)
+		g.Log.LogAttrs(ctx, level, "request", append(attrs, access.LogAttrs(r.Context())...)...)
 	}
 }
 
@@ -161,16 +163,16 @@ type requestLine struct {
 	sent    string // how much of the package the client was sent, see sentOf
 }
 
-// usage returns the attributes that "ocibridge usage" reads.
-func (l *requestLine) usage() []slog.Attr {
+// appendUsage appends the attributes that "ocibridge usage" reads.
+func (l *requestLine) appendUsage(to []slog.Attr) []slog.Attr {
 	if l.of == nil {
-		return nil
+		return to
 	}
-	out := []slog.Attr{subject.Attr(l.of), slog.String("version", l.version.String())}
+	to = append(to, subject.Attr(l.of), slog.String("version", l.version.String()))
 	if l.sent != "" {
-		out = append(out, slog.String("sent", l.sent))
+		to = append(to, slog.String("sent", l.sent))
 	}
-	return out
+	return to
 }
 
 type lineKey struct{}

@@ -130,11 +130,11 @@ func (r *required) put(s *stored, tag string) *artifact.Version {
 	return &out
 }
 
-func (r *required) marshal(v any) []byte {
-	r.t.Helper()
+func (b *bench) marshal(v any) []byte {
+	b.t.Helper()
 	data, err := json.Marshal(v)
 	if err != nil {
-		r.t.Fatal(err)
+		b.t.Fatal(err)
 	}
 	return data
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/ocibridge/ocibridge/approval"
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/test/testkit"
@@ -96,17 +97,23 @@ func isManifest() recorder.Filter { return recorder.PathContains("/manifests/") 
 // most 3, however many versions there are.
 func TestListCostsNoRequestPerVersion(t *testing.T) {
 	for _, n := range []int{300, 3_000} {
-		for _, required := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%d versions, required %t", n, required), func(t *testing.T) {
+		for name, set := range map[string]func(r *required) []approval.Signer{
+			"no checks":         func(r *required) []approval.Signer { r.options.Check = nil; return nil },
+			"required evidence": func(*required) []approval.Signer { return nil },
+			"required approvals": func(r *required) []approval.Signer {
+				a := r.requireApprovals(widget.Pattern(), nil)
+				r.catalog(catalog.Options{Approvals: a.checker})
+				return []approval.Signer{a.signer()}
+			},
+		} {
+			t.Run(fmt.Sprintf("%d versions, %s", n, name), func(t *testing.T) {
 				r := newRequired(t)
-				if !required {
-					r.options.Check = nil
-				}
+				signers := set(r)
 				s := artifact.Summary{}
 				var tags []string
 				for i := range n {
 					v := provider.MustParseVersion(fmt.Sprintf("5.%d.0", i))
-					s[v] = artifact.VersionSummary{Index: digest.FromString(v.String()), Platforms: []provider.Platform{darwin, linux}, Protocols: []string{"5.0"}, Verdict: trust.Signed}
+					s[v] = artifact.VersionSummary{Index: digest.FromString(v.String()), Platforms: []provider.Platform{darwin, linux}, Protocols: []string{"5.0"}, Verdict: trust.Signed, Signers: signers}
 					tags = append(tags, v.String())
 				}
 				r.state(widget, s)

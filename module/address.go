@@ -135,7 +135,7 @@ func (a Address) String() string {
 	if a.IsZero() {
 		return ""
 	}
-	return svchost.ForDisplay(string(a.host)) + "/" + a.namespace + "/" + a.name + "/" + a.system
+	return subject.DisplayHost(a.host) + "/" + a.namespace + "/" + a.name + "/" + a.system
 }
 
 // Path returns the address in the form for URLs and storage.

@@ -44,7 +44,9 @@ type Release struct {
 	// In that case, several jobs, each building one platform, are likely to push the version
 	// concurrently, and the publisher can still sign it with another key.
 	ByPublisher bool
-	Warnings    []string // for the user, such as a package without a hash
+	// Docs is the zip with the documentation that the publisher pushes with a release folder, or nil.
+	Docs     []byte
+	Warnings []string // for the user, such as a package without a hash
 }
 
 // Provider returns the address of the provider.

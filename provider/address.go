@@ -234,7 +234,7 @@ func (a Address) String() string {
 	if a.IsZero() {
 		return ""
 	}
-	return svchost.ForDisplay(string(a.host)) + "/" + a.namespace + "/" + a.typ
+	return subject.DisplayHost(a.host) + "/" + a.namespace + "/" + a.typ
 }
 
 // Path returns the address in the form for URLs and storage.

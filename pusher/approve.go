@@ -145,9 +145,9 @@ func (w *push) approveNext(ctx context.Context, stored *artifact.Version, index 
 		return nil
 	}
 	v.Index = index.Descriptor
-	var approved []artifact.Package
+	approved := &artifact.Version{}
 	if before.byKey {
-		approved = stored.Packages
+		approved = stored
 	}
 	why, err := w.unapprovable(ctx, index, &v, approved)
 	switch {
@@ -181,7 +181,7 @@ func (w *push) approveStored(ctx context.Context, stored *artifact.Version) erro
 	if err != nil {
 		return w.Failed("read "+string(w.tag)+" in", err)
 	}
-	why, err := w.unapprovable(ctx, artifact.Blob{Descriptor: repo.Plain(stored.Index), Data: data}, stored, nil)
+	why, err := w.unapprovable(ctx, artifact.Blob{Descriptor: repo.Plain(stored.Index), Data: data}, stored, &artifact.Version{})
 	if err != nil {
 		return err
 	}
@@ -202,10 +202,11 @@ func (w *push) sign(ctx context.Context, index ocispec.Descriptor) (err error) {
 
 // unapprovable returns the reason why the push must not approve an index, or nil. It may approve an index that names the
 // provider and the version, in which verify finds no error, and whose packages are all verified: by this push, by the publisher's
-// signature over the release or the stored evidence, or by an approval of the index before, which has the packages approved.
+// signature over the release or the stored evidence, or by an approval of the index before, whose content is approved. Documentation
+// is verified only by this push, or by an approval of the index before.
 // The signer of the stored evidence is the publisher only if the policy pins the key, or if the release has the same signer: whoever
 // can push can store evidence that a key of his own has signed.
-func (w *push) unapprovable(ctx context.Context, index artifact.Blob, v *artifact.Version, approved []artifact.Package) (why, err error) {
+func (w *push) unapprovable(ctx context.Context, index artifact.Blob, v, approved *artifact.Version) (why, err error) {
 	a, version := w.release.Provider(), w.release.Version()
 	parsed, err := artifact.ReadTagged(ctx, singleManifest{w.Dest.Store, index}, a, version, w.tag)
 	switch {
@@ -223,8 +224,11 @@ func (w *push) unapprovable(ctx context.Context, index artifact.Blob, v *artifac
 	unknown := slices.DeleteFunc(slices.Clone(v.Packages), func(p artifact.Package) bool {
 		sum, lists := listed(w.sums, p)
 		vouched := lists && sum == p.Digest && w.sums.Verdict() == trust.Signed
-		return vouched || repo.HasPackage(w.packages, p) || repo.HasPackage(approved, p)
+		return vouched || repo.HasPackage(w.packages, p) || repo.HasPackage(approved.Packages, p)
 	})
+	if v.Docs != nil && !sameDigest(v.Docs, approved.Docs) && !w.isOwnDocs(*v.Docs) {
+		return fmt.Errorf("an earlier push has stored the documentation; ocibridge approve %s@%s checks and approves the version", a, version), nil
+	}
 	if v.Evidence == nil && len(unknown) == 0 {
 		return nil, nil
 	}

@@ -370,6 +370,46 @@ func TestCopyOfApprovedVersion(t *testing.T) {
 	}
 }
 
+// TestCopyBringsApprovalsFirst shows that a copy stores the approvals before the tag names the version, so that no client finds the copy
+// without them.
+func TestCopyBringsApprovalsFirst(t *testing.T) {
+	for _, name := range []string{"provider", "module"} {
+		t.Run(name, func(t *testing.T) {
+			b, key := newBench(t), approvals.NewSigningKey(t)
+			var from pusher.Stored
+			if name == "provider" {
+				b.MustPush()
+				b.approve(key)
+				from, _ = b.Source()
+			} else {
+				b.Options.Sign = key
+				b.MustPushModule(pushbench.ModulePackage(t, "1.0.0", "one"), pusher.Pushed)
+				b.Options.Sign = nil
+				from = b.moduleSource()
+			}
+			checked := false
+			b.Registry.Intercept(func(_ http.ResponseWriter, r *http.Request) bool {
+				if r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, "/manifests/1.0.0") {
+					index, err := artifact.Resolve(r.Context(), from.Store, "1.0.0")
+					if err != nil {
+						t.Error(err)
+					}
+					sigs, err := artifact.Signatures(r.Context(), b.Repo, index, nil)
+					if err != nil || len(sigs) != 1 {
+						t.Errorf("the tag is written while there are %d signatures, %v", len(sigs), err)
+					}
+					checked = true
+				}
+				return false
+			})
+			r, err := pusher.New(b.Options).Copy(t.Context(), from, pushbench.One, nil)
+			if err != nil || !checked || r.Referrers != 1 || r.ReferrersSent != 1 || r.Status != pusher.Pushed {
+				t.Errorf("%v, checked %v, %+v", err, checked, r)
+			}
+		})
+	}
+}
+
 // TestCopyWithoutSignatures shows that a copy succeeds, with a warning, if the source does not say what signatures it has.
 func TestCopyWithoutSignatures(t *testing.T) {
 	b := newBench(t)

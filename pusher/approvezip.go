@@ -24,8 +24,13 @@ func (w *zipPush) checkApproved(ctx context.Context) error {
 // approve stores the manifest, and approves it, before a tag names it. A copy approves nothing: its manifest is copied with the
 // approvals that it has. The push has made the zip and the manifest.
 func (w *zipPush) approve(ctx context.Context) error {
-	if err := w.checkApproved(ctx); err != nil || w.o.Sign == nil || w.carrier != nil {
+	switch err := w.checkApproved(ctx); {
+	case err != nil:
 		return err
+	case w.carrier != nil:
+		return w.attachFirst(ctx)
+	case w.o.Sign == nil:
+		return nil
 	}
 	if err := w.SendBlob(ctx, "push manifest to", w.manifest); err != nil {
 		return err

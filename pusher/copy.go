@@ -28,6 +28,8 @@ type original struct {
 	index   *artifact.Blob // the original's index, if it is stored byte for byte; nil: a new index is stored
 	carrier *carrier
 	omits   []artifact.Package // the packages that may be left out
+	// attached is the result of copying the referrers before the tag moved. It is nil if they were not copied yet.
+	attached *attached
 
 	// Packages are sent concurrently.
 	mu       sync.Mutex
@@ -76,12 +78,11 @@ func (p *Pusher) Copy(ctx context.Context, from Stored, v provider.Version, want
 	if err != nil {
 		return nil, err
 	}
-	referrers, sent := 0, 0
-	if !p.o.WithoutReferrers {
-		if referrers, sent, err = w.original.carrier.copyReferrers(ctx, w.subjects(after), w.warn); err != nil {
-			return nil, err
-		}
+	copied, err := w.copyAttached(ctx, after)
+	if err != nil {
+		return nil, err
 	}
+	referrers, sent := copied.total, copied.sent
 	if sent > 0 && status == Unchanged {
 		status = Completed
 	}
@@ -95,6 +96,35 @@ func (p *Pusher) Copy(ctx context.Context, from Stored, v provider.Version, want
 	return out, nil
 }
 
+// attached counts the referrers that a copy has found at the destination or sent.
+type attached struct{ total, sent int }
+
+// copyAttached copies the referrers of the manifests that the version has in the source and in the destination, once.
+func (w *push) copyAttached(ctx context.Context, of *artifact.Version) (attached, error) {
+	o := w.original
+	if w.o.WithoutReferrers {
+		return attached{}, nil
+	}
+	if o.attached == nil {
+		total, sent, err := o.carrier.copyReferrers(ctx, w.subjects(of), w.warn)
+		if err != nil {
+			return attached{}, err
+		}
+		o.attached = &attached{total, sent}
+	}
+	return *o.attached, nil
+}
+
+// attachFirst copies the referrers before the tag names the original's index, so that a gateway never finds the version without its
+// approvals.
+func (w *push) attachFirst(ctx context.Context, index artifact.Blob) error {
+	if w.original == nil || w.original.version.Index.Digest != index.Descriptor.Digest {
+		return nil
+	}
+	_, err := w.copyAttached(ctx, w.original.version)
+	return err
+}
+
 // beginCopy reads a version of another repository, and accepts it. The caller unlocks the push.
 func (p *Pusher) beginCopy(ctx context.Context, from Stored, v provider.Version, want []provider.Platform) (*push, error) {
 	r, found, err := from.release(ctx, v, want)
@@ -106,6 +136,10 @@ func (p *Pusher) beginCopy(ctx context.Context, from Stored, v provider.Version,
 		return nil, err
 	}
 	w.original = &original{from: from, version: found, whole: len(r.Packages) == len(found.Packages) && len(found.Missing) == 0, carrier: newCarrier(from, w.target, v)}
+	if err := w.copyDocs(ctx); err != nil {
+		w.unlock()
+		return nil, err
+	}
 	if p.o.Omits != nil {
 		if w.original.omits, err = p.o.Omits(ctx, r.Provider(), v, found); err != nil {
 			w.unlock()
@@ -203,7 +237,7 @@ func (w *push) storeOriginal(ctx context.Context, packages []artifact.Package) (
 		return false, nil
 	}
 	encoded, err := artifact.EncodeIndex(artifact.Version{
-		Owner: w.release.Provider(), Version: w.release.Version(), Protocols: w.release.Protocols, Packages: packages, Evidence: &w.evidence.Descriptor,
+		Owner: w.release.Provider(), Version: w.release.Version(), Protocols: w.release.Protocols, Packages: packages, Evidence: &w.evidence.Descriptor, Docs: o.version.Docs,
 	})
 	if err == nil && encoded.Descriptor.Digest == o.version.Index.Digest {
 		return false, nil // the push will encode the same index
@@ -227,7 +261,7 @@ func (w *push) storeOriginal(ctx context.Context, packages []artifact.Package) (
 	return err == nil, err
 }
 
-// isOriginal reports whether the tag already names the original's index, and next has the same packages and evidence.
+// isOriginal reports whether the tag already names the original's index, and next has the same content.
 func (a *asked) isOriginal(stored, next *artifact.Version) bool {
 	return a.original != nil && a.original.index != nil && stored.Index.Digest == a.original.index.Descriptor.Digest && sameContent(stored, next)
 }
@@ -266,6 +300,8 @@ func (a *asked) unverified(data []byte, packages []artifact.Package) string {
 		return "its evidence is encoded differently"
 	case found.Evidence != nil && len(found.Evidence.Annotations) > 0 && !maps.Equal(found.Evidence.Annotations, evidence.Annotations):
 		return "its entry for the evidence is wrong"
+	case found.Docs != nil && a.docs == nil:
+		return "its documentation cannot be read"
 	}
 	return ""
 }
@@ -318,16 +354,41 @@ func (p *Pusher) copyZip(ctx context.Context, from Stored, v provider.Version) (
 	if err != nil || p.o.WithoutReferrers || out.Digest != w.manifest.Descriptor.Digest.String() {
 		return out, err
 	}
-	warn := func(format string, args ...any) { out.Warnings = append(out.Warnings, fmt.Sprintf(format, args...)) }
-	w.carrier.help = helpAttached
-	out.Referrers, out.ReferrersSent, err = w.carrier.copyReferrers(ctx, []ocispec.Descriptor{w.manifest.Descriptor}, warn)
+	copied, err := w.copyAttached(ctx)
 	if err != nil {
 		return nil, err
 	}
+	out.Referrers, out.ReferrersSent, out.Warnings = copied.total, copied.sent, w.warnings
 	if out.ReferrersSent > 0 && out.Status == Unchanged {
 		out.Status = Completed
 	}
 	return out, nil
+}
+
+// copyAttached copies the referrers of the manifest, once.
+func (w *zipPush) copyAttached(ctx context.Context) (attached, error) {
+	if w.copied == nil {
+		w.carrier.help = helpAttached
+		total, sent, err := w.carrier.copyReferrers(ctx, []ocispec.Descriptor{w.manifest.Descriptor}, w.warn)
+		if err != nil {
+			return attached{}, err
+		}
+		w.copied = &attached{total, sent}
+	}
+	return *w.copied, nil
+}
+
+// attachFirst stores the manifest of a copy, and copies its referrers, before a tag names it, so that a gateway never finds the version
+// without its approvals.
+func (w *zipPush) attachFirst(ctx context.Context) error {
+	if w.o.WithoutReferrers {
+		return nil
+	}
+	if err := w.SendBlob(ctx, "push manifest to", w.manifest); err != nil {
+		return err
+	}
+	_, err := w.copyAttached(ctx)
+	return err
 }
 
 // planCopyZip returns the result that copyZip would have, without the referrers. It reads zips only to compare

@@ -37,6 +37,9 @@ type situation struct {
 	packages        []artifact.Package // the release's packages. A package that was not read yet may lack its digest
 	releaseEvidence proof              // absent if the registry refuses evidence
 
+	docs        *ocispec.Descriptor // the documentation of the release; nil: there is none
+	replaceDocs bool                // it should replace other documentation that is stored
+
 	ofOthers
 
 	force     bool
@@ -68,6 +71,7 @@ func (s situation) decide() decision {
 	if refused != nil {
 		return s.refuse(refused)
 	}
+	next.Docs = s.chooseDocs()
 	d := decision{version: next}
 	if refused := s.addEvidence(&d, replaced); refused != nil {
 		return s.refuse(refused)

@@ -23,12 +23,12 @@ type Action string
 // The actions of a plan.
 const (
 	ActionPush   Action = "push"   // the version is missing
-	ActionAdd    Action = "add"    // the version lacks platforms or, in a push, evidence
+	ActionAdd    Action = "add"    // the version lacks platforms or, in a push, evidence or documentation
 	ActionRepair Action = "repair" // the version is stored, and its evidence is missing or refused
 	ActionKeep   Action = "keep"   // the version is in place
 	ActionWait   Action = "wait"   // the cooldown of the version has not ended
 	ActionPrune  Action = "prune"  // no block requests the version
-	// ActionReplace means that a push replaces stored packages or evidence. A sync never does.
+	// ActionReplace means that a push replaces stored packages, evidence or documentation. A sync never does.
 	ActionReplace Action = "replace"
 )
 
@@ -102,6 +102,9 @@ func (w *push) plan(ctx context.Context) (*artifact.Version, Status, error) {
 	var evidence *ocispec.Descriptor
 	if !w.withoutEvidence() && (w.before == nil || len(expected) > 0 || w.offersEvidence()) {
 		evidence = &w.evidence.Descriptor
+	}
+	if w.docs != nil {
+		w.offeredDocs = &w.docs.manifest.Descriptor
 	}
 	s, err := w.situation(ctx, w.before, otherPushes{}, w.ownPackages(expected), evidence)
 	if err != nil {

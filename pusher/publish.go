@@ -58,6 +58,9 @@ func (w *push) prepare(ctx context.Context) error {
 	if err := w.offerEvidence(ctx); err != nil {
 		return err
 	}
+	if err := w.offerDocs(ctx); err != nil {
+		return err
+	}
 	if announces, err := w.announces(ctx); err != nil || !announces {
 		return err
 	}
@@ -66,14 +69,24 @@ func (w *push) prepare(ctx context.Context) error {
 
 // prepareToSend calls prepare if the push will probably write the version. If the version
 // exists and the push has sent no packages, the push writes only if the registry accepts new
-// evidence.
+// evidence or documentation.
 func (w *push) prepareToSend(ctx context.Context, nothingSent bool) error {
 	if w.before != nil && nothingSent {
-		if !w.offersEvidence() {
-			return nil
+		offers := false
+		if w.offersEvidence() {
+			if err := w.offerEvidence(ctx); err != nil {
+				return err
+			}
+			offers = w.offeredEvidence != nil
 		}
-		if err := w.offerEvidence(ctx); err != nil || w.offeredEvidence == nil {
-			return err
+		if w.offersDocs(w.before) {
+			if err := w.offerDocs(ctx); err != nil {
+				return err
+			}
+			offers = offers || w.offeredDocs != nil
+		}
+		if !offers {
+			return nil
 		}
 	}
 	return w.prepare(ctx)
@@ -113,14 +126,14 @@ func (w *push) round(ctx context.Context, nothingSent bool) (*artifact.Version, 
 		return nil, "", cmp.Or(w.prepare(ctx), errAgain)
 	}
 	err = w.write(ctx, r, d.version)
-	if errors.Is(err, repo.ErrImmutable) && nothingSent && r.stored != nil && !w.refresh {
+	if errors.Is(err, repo.ErrImmutable) && nothingSent && r.stored != nil && !w.insists(r.stored) {
 		w.warn("%s:%s does not name the evidence of this release or all that other pushes announced, and cannot be moved: what was asked for is in place", w.Dest.Repository, w.tag)
 		if w.own != nil {
 			w.withdraw(ctx) // no push can move the tag
 		}
 		return r.stored, Unchanged, nil
 	}
-	if errors.Is(err, ErrApproved) && nothingSent && r.stored != nil && !w.refresh {
+	if errors.Is(err, ErrApproved) && nothingSent && r.stored != nil && !w.insists(r.stored) {
 		w.warn("%v: what was asked for is in place, and stays as it is", err)
 		if w.own != nil {
 			w.withdraw(ctx)
@@ -208,6 +221,7 @@ func (w *push) situation(ctx context.Context, stored *artifact.Version, others o
 	s := situation{
 		before: w.before, stored: stored, sums: w.sums, protocols: w.release.Protocols, packages: packages,
 		ofOthers: ofOthers{announced: others.packages}, force: w.o.Force, refresh: w.refresh, overwrote: w.wrote,
+		docs: w.offeredDocs, replaceDocs: w.replacesDocs(),
 	}
 	var err error
 	if stored != nil {
@@ -316,9 +330,13 @@ func (w *push) sendIndex(ctx context.Context, stored, v *artifact.Version) error
 	return w.moveTag(ctx, stored, index, *v)
 }
 
-// moveTag moves the version's tag from the index of stored to the index of v. It approves this index before, if it may.
+// moveTag moves the version's tag from the index of stored to the index of v. It approves this index before, if it may. A copy of the
+// index brings its approvals before.
 func (w *push) moveTag(ctx context.Context, stored *artifact.Version, index artifact.Blob, v artifact.Version) error {
 	if err := w.approveNext(ctx, stored, index, v); err != nil {
+		return err
+	}
+	if err := w.attachFirst(ctx, index); err != nil {
 		return err
 	}
 	var before digest.Digest

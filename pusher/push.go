@@ -44,6 +44,8 @@ type asked struct {
 	// repair: parts of the stored evidence might have been deleted; refresh is then set, too.
 	refresh, repair bool
 
+	docs *docs // the documentation of the release; nil: the release has none
+
 	original *original // the version to copy; nil: the release comes from an origin
 }
 
@@ -64,6 +66,8 @@ type done struct {
 	packages        []artifact.Package  // all packages of the release, once they are stored
 	offered         bool                // offerEvidence has succeeded
 	offeredEvidence *ocispec.Descriptor // nil: there is none, or the registry refuses it
+	docsSent        bool                // offerDocs has succeeded
+	offeredDocs     *ocispec.Descriptor // the stored documentation; nil: there is none, or the registry refuses it
 	prepared        bool                // prepare was called
 	own             *ownAnnouncement    // nil: the push has not announced itself
 	tagged          *artifact.Version   // the version that the push tagged last; nil once another push has moved the tag
@@ -167,6 +171,10 @@ func (p *Pusher) begin(ctx context.Context, r *origin.Release) (*push, error) {
 	if err != nil {
 		return nil, err
 	}
+	documentation, err := docsOf(r)
+	if err != nil {
+		return nil, err
+	}
 	dest, err := p.o.Destination(ctx, r.Provider())
 	if err != nil {
 		return nil, err
@@ -181,7 +189,7 @@ func (p *Pusher) begin(ctx context.Context, r *origin.Release) (*push, error) {
 	}
 	return &push{
 		target: p.to(dest), clock: outgoing.NewClock(p.o.Now), unlock: unlock,
-		asked: asked{release: r, sums: sums, tag: tag, evidence: evidence, evidenceBlobs: blobs},
+		asked: asked{release: r, sums: sums, tag: tag, evidence: evidence, evidenceBlobs: blobs, docs: documentation},
 		found: found{evidenceCache: map[digest.Digest]*artifact.Evidence{}},
 		done:  done{uploaded: map[provider.Platform]bool{}},
 	}, nil

@@ -3,6 +3,7 @@ package pusher
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -11,6 +12,7 @@ import (
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"golang.org/x/sync/errgroup"
+	"oras.land/oras-go/v2/registry/remote/errcode"
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/ociaddr"
@@ -112,6 +114,9 @@ func (w *push) subjects(after *artifact.Version) []ocispec.Descriptor {
 	}
 	if found.Evidence != nil && after.Evidence != nil {
 		add(*after.Evidence, *found.Evidence)
+	}
+	if found.Docs != nil && after.Docs != nil {
+		add(*after.Docs, *found.Docs)
 	}
 	return out
 }
@@ -239,7 +244,7 @@ func (c *referrersCopy) copyReferrer(ctx context.Context, s repo.Subject, desc o
 		c.warnReferrer("the referrer %s has the media type %.80q, and is not copied", desc.Digest, desc.MediaType)
 		return false, nil
 	}
-	data, of, err := c.read(ctx, desc)
+	desc, data, of, err := c.read(ctx, desc)
 	if err == nil && (of == nil || of.Digest != s.Desc.Digest) {
 		c.warnReferrer("%s is listed as a referrer of %s, but does not name it as its subject, and is not copied", desc.Digest, s.Desc.Digest)
 		return false, nil
@@ -257,17 +262,30 @@ func (c *referrersCopy) copyReferrer(ctx context.Context, s repo.Subject, desc o
 	return c.isCopied(desc, err)
 }
 
-// read reads a manifest of the source. of is the manifest's subject, or nil if it has none.
-func (c *referrersCopy) read(ctx context.Context, desc ocispec.Descriptor) (data []byte, of *ocispec.Descriptor, err error) {
+// read reads a manifest of the source. of is the manifest's subject, or nil if it has none. If the list gives the manifest a wrong size or
+// type, the digest alone counts, and read returns the right descriptor: anybody who can push can write such a list, and must not
+// keep versions from being copied.
+func (c *referrersCopy) read(ctx context.Context, listed ocispec.Descriptor) (desc ocispec.Descriptor, data []byte, of *ocispec.Descriptor, err error) {
+	desc = listed
 	if _, err := c.admit(desc); err != nil {
-		return nil, nil, err
+		return desc, nil, nil, err
 	}
-	if data, err = c.fetch(ctx, desc); err != nil {
-		return nil, nil, err
+	data, err = c.fetch(ctx, desc)
+	if err != nil && !errors.As(err, new(*errcode.ErrorResponse)) && ctx.Err() == nil {
+		found, again := artifact.Resolve(ctx, c.from.Store, string(listed.Digest))
+		if again == nil && found.Digest == listed.Digest && (found.Size != listed.Size || found.MediaType != listed.MediaType) {
+			if desc = found; !artifact.IsManifest(desc.MediaType) {
+				return desc, nil, nil, fmt.Errorf("%w: %s has the media type %.80q", artifact.ErrDamaged, desc.Digest, desc.MediaType)
+			}
+			data, err = c.fetch(ctx, desc)
+		}
+	}
+	if err != nil {
+		return desc, nil, nil, err
 	}
 	var m manifestParts
 	err = artifact.Unmarshal(data, &m)
-	return data, m.Subject, err
+	return desc, data, m.Subject, err
 }
 
 // isCopied reports whether a manifest was copied. err is the error of the copy. It warns if err concerns
@@ -327,7 +345,7 @@ func (c *referrersCopy) copyTag(ctx context.Context, s repo.Subject, tag ociaddr
 		return false, c.Failed("read "+string(tag)+" in", err)
 	}
 	replaces := err == nil
-	data, of, err := c.read(ctx, desc)
+	desc, data, of, err := c.read(ctx, desc)
 	if err == nil && of != nil && of.Digest != s.Desc.Digest {
 		c.warnReferrer("the tag %s names %s, which has another subject, and is not copied", tag, desc.Digest)
 		return false, nil

@@ -53,11 +53,11 @@ type Status string
 const (
 	// Pushed means that the version did not exist.
 	Pushed Status = "pushed"
-	// Completed means that the push added platforms or missing evidence, or that a copy added referrers.
+	// Completed means that the push added platforms, missing evidence or missing documentation, or that a copy added referrers.
 	Completed Status = "completed"
 	// Replaced means that a forced push replaced stored packages.
 	Replaced Status = "replaced"
-	// Refreshed means that the push replaced the evidence. All packages were in place.
+	// Refreshed means that the push replaced the evidence or the documentation. All packages were in place.
 	Refreshed Status = "refreshed"
 	// Rehashed means that a forced push corrected h1: hashes in the index, or added missing
 	// ones. All packages were in place.
@@ -79,8 +79,10 @@ type Result struct {
 	Status     Status             `json:"status"`
 	Standing
 	// ApprovedBy is the fingerprint of the key in [Options.Sign], if the version has an approval by it.
-	ApprovedBy string          `json:"approved_by,omitempty"`
-	Packages   []PackageResult `json:"packages,omitzero"` // exactly one for a module
+	ApprovedBy string `json:"approved_by,omitempty"`
+	// Docs is the digest of the manifest of the stored documentation, or "" if there is none.
+	Docs     string          `json:"docs,omitempty"`
+	Packages []PackageResult `json:"packages,omitzero"` // exactly one for a module
 	// Referrers is the number of the source's referrers, at any depth, that the destination of a copy
 	// has. ReferrersSent is the number of referrers that the copy sent.
 	Referrers     int `json:"referrers,omitempty"`
@@ -227,6 +229,7 @@ func (w *push) result(ctx context.Context, after *artifact.Version, status Statu
 		Repository: w.Dest.Repository, Tag: w.tag, Digest: after.Index.Digest.String(), Status: status, Lost: w.release.Lost, ApprovedBy: w.approvedBy,
 		Warnings: append(slices.Clone(w.release.Warnings), w.warnings...),
 	}
+	w.reportDocs(r, after)
 	r.warnPlatforms(w.release, w.sums)
 	w.reportEvidence(ctx, r, after)
 	r.warnSigner(w.sums.Signer(), w.release.ByPublisher)
@@ -262,9 +265,9 @@ func statusOf(before, after *artifact.Version, force bool) Status {
 		return Pushed
 	case slices.ContainsFunc(before.Packages, func(p artifact.Package) bool { return !repo.HasPackage(after.Packages, p) }):
 		return Replaced
-	case len(after.Packages) > len(before.Packages), before.Evidence == nil && after.Evidence != nil:
+	case len(after.Packages) > len(before.Packages), before.Evidence == nil && after.Evidence != nil, before.Docs == nil && after.Docs != nil:
 		return Completed
-	case !sameDigest(before.Evidence, after.Evidence):
+	case !sameDigest(before.Evidence, after.Evidence), !sameDigest(before.Docs, after.Docs):
 		return Refreshed
 	case force && (correctsEvidenceEntry(before.Evidence, after.Evidence) || anyChanged(before, after, repairsEntry)):
 		return Repaired
@@ -288,9 +291,9 @@ func sameDigest(a, b *ocispec.Descriptor) bool {
 	return a.Digest == b.Digest
 }
 
-// sameContent reports whether two versions have the same packages and evidence.
+// sameContent reports whether two versions have the same packages, evidence and documentation.
 func sameContent(a, b *artifact.Version) bool {
-	return sameDigest(a.Evidence, b.Evidence) && samePackages(a.Packages, b.Packages)
+	return sameDigest(a.Evidence, b.Evidence) && sameDigest(a.Docs, b.Docs) && samePackages(a.Packages, b.Packages)
 }
 
 // anyChanged reports whether changed returns true for a platform that both versions have.

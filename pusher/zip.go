@@ -27,6 +27,7 @@ type zipPush struct {
 	tag      ociaddr.Tag       // the tag that the push writes
 	stored   *artifact.Version // the stored version; nil: there is none
 	carrier  *carrier          // copies from another repository; nil: the push of a folder
+	copied   *attached         // the referrers that a copy has copied; nil: none yet
 	warnings []string
 
 	approvedBy string // the fingerprint of the key in Options.Sign, if the version is approved by it

@@ -9,6 +9,7 @@
 #   .tools/axe/axe.min.js                                checks pages for accessibility
 #   .tools/tofu-fixtures/NAME                            OCI layouts of providers in OpenTofu's own tests
 #   .tools/tofu-module-fixtures/NAME                     OCI layouts of modules in OpenTofu's own tests
+#   .tools/provider-docs                                 the documentation of the time provider
 #   .tools/renovate/node_modules                         Renovate's code
 #   .tools/gitlab-ci-local/node_modules                  gitlab-ci-local, which runs GitLab jobs
 #   .tools/stamps/OUTPUT                                 what each was built from
@@ -19,8 +20,8 @@
 # build flags.
 #
 # Some tools are not built. npm installs the versions of axe, Renovate and gitlab-ci-local
-# that tools/axe, tools/renovate and tools/gitlab-ci-local pin. Chromium, systemd, nginx, GnuPG, zip, jq and
-# Node.js must be on PATH. If they are not, the script installs them with apt-get if the user is
+# that tools/axe, tools/renovate and tools/gitlab-ci-local pin. Chromium, systemd, nginx, GnuPG, zip, jq,
+# OpenSSL and Node.js must be on PATH. If they are not, the script installs them with apt-get if the user is
 # root. .tools/bin has links to them, because tests run only the programs in .tools. The registry of distribution 2.8 is the docker-registry on PATH. If PATH has none,
 # the script unpacks it from Debian's package.
 #
@@ -33,7 +34,7 @@ set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 out=$root/.tools
-names="tofu tofu-fixtures tofu-module-fixtures terraform oras cosign crane registry docker-registry staticcheck provider-null node axe renovate gitlab-ci-local chromium helm deploycheck systemd nginx gnupg release actionlint pebble promtool terraform-ls"
+names="tofu tofu-fixtures tofu-module-fixtures terraform oras cosign crane registry docker-registry staticcheck provider-null provider-docs node axe renovate gitlab-ci-local chromium helm deploycheck systemd nginx gnupg release actionlint pebble promtool terraform-ls terraform-docs"
 # These tools are obtained only if an argument names them. tofu-on-path and terraform-on-path
 # never build the client. provider-null-host builds the provider only for the host, and
 # provider-null-copies also copies it for the other platforms, unless it is built for them.
@@ -96,6 +97,7 @@ cold_seconds() {
 	pebble) echo 25 ;;
 	promtool) echo 50 ;;
 	terraform-ls) echo 10 ;;
+	terraform-docs) echo 45 ;;
 	renovate) echo 22 ;;
 	gitlab-ci-local) echo 6 ;;
 	provider-null) if [ "$2" = "$host" ]; then echo 70; else echo 44; fi ;;
@@ -287,6 +289,22 @@ tofu_fixtures() {
 	say "$1 are ready"
 }
 
+# provider_docs copies the documentation of the provider that tools/provider-time pins.
+provider_docs() {
+	local module=github.com/hashicorp/terraform-provider-time docs=$out/provider-docs dir key
+	key=$(cat "$root/tools/provider-time/go.mod" "$root/tools/provider-time/go.sum" | sha256)
+	if [ -d "$docs" ] && [ "$(cat "$out/stamps/provider-docs" 2>/dev/null)" = "$key" ]; then
+		current=$((current + 1))
+		return
+	fi
+	dir=$(cd "$root/tools/provider-time" && go mod download "$module" </dev/null 9>&- && go list -m -f '{{.Dir}}' "$module") || die "no module $module"
+	rm -rf "$out/stamps/provider-docs" "$docs"
+	cp -R "$dir/docs" "$docs"
+	chmod -R u+w "$docs" # Go's cache is read-only
+	echo "$key" >"$out/stamps/provider-docs"
+	say "provider-docs are ready"
+}
+
 # npm_key NAME: prints a checksum of the files that pin the packages of tools/NAME.
 npm_key() { cat "$root/tools/$1/package.json" "$root/tools/$1/package-lock.json" | sha256; }
 
@@ -427,17 +445,18 @@ nginx() {
 	link nginx nginx
 }
 
-# gnupg installs gpg and zip, with which the how-tos make and sign releases, and jq, with which they read lists, if one of
-# them is not on PATH.
+# gnupg installs gpg and zip, with which the how-tos make and sign releases, jq, with which they read lists, and openssl, with
+# which they make keys, if one of them is not on PATH.
 gnupg() {
-	if ! on_path gpg || ! on_path zip || ! on_path jq; then
-		may_install || die "the tests of the how-tos sign releases and read lists, and PATH lacks gpg, zip or jq. Install GnuPG, zip and jq (on Debian, as root: apt-get install gnupg zip jq)"
-		apt_install gnupg gnupg zip jq
-		on_path gpg && on_path zip && on_path jq || die "apt-get installed gnupg, zip and jq, and still PATH lacks one of them. See $out/gnupg.log"
+	if ! on_path gpg || ! on_path zip || ! on_path jq || ! on_path openssl; then
+		may_install || die "the tests of the how-tos sign releases, read lists and make keys, and PATH lacks gpg, zip, jq or openssl. Install GnuPG, zip, jq and OpenSSL (on Debian, as root: apt-get install gnupg zip jq openssl)"
+		apt_install gnupg gnupg zip jq openssl
+		on_path gpg && on_path zip && on_path jq && on_path openssl || die "apt-get installed gnupg, zip, jq and openssl, and still PATH lacks one of them. See $out/gnupg.log"
 	fi
 	link gpg gpg
 	link zip zip
 	link jq jq
+	link openssl openssl
 }
 
 # is_distribution_28 PATH: succeeds if the program is the registry of distribution 2.8 and
@@ -505,6 +524,7 @@ install() {
 	provider-time) build provider-time "$host" "providers/terraform-provider-time_$host" ;;
 	tofu-fixtures) tofu_fixtures "$1" oci-provider-mirror ;;
 	tofu-module-fixtures) tofu_fixtures "$1" oci-module-source ;;
+	provider-docs) provider_docs ;;
 	axe) axe ;;
 	renovate | gitlab-ci-local) npm_tool "$1" ;;
 	node) nodejs ;;
@@ -513,7 +533,7 @@ install() {
 	nginx) nginx ;;
 	gnupg) gnupg ;;
 	docker-registry) docker_registry ;;
-	tofu | oras | cosign | crane | registry | staticcheck | helm | deploycheck | actionlint | release | pebble | promtool | terraform-ls | govulncheck) build "$1" "$host" "bin/$1" ;;
+	tofu | oras | cosign | crane | registry | staticcheck | helm | deploycheck | actionlint | release | pebble | promtool | terraform-ls | terraform-docs | govulncheck) build "$1" "$host" "bin/$1" ;;
 	esac
 }
 

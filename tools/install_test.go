@@ -162,7 +162,7 @@ func TestProgramsOnPath(t *testing.T) {
 	testkit.LeaveToAll(t)
 	m := newMachine(t, 1000)
 	m.fake("uname", "echo Linux")
-	programs := map[string][]string{"systemd": {"systemd-analyze"}, "nginx": {"nginx"}, "gnupg": {"gpg", "zip", "jq"}, "node": {"node"}, "chromium": {"chromium"}}
+	programs := map[string][]string{"systemd": {"systemd-analyze"}, "nginx": {"nginx"}, "gnupg": {"gpg", "zip", "jq", "openssl"}, "node": {"node"}, "chromium": {"chromium"}}
 	for _, names := range programs {
 		for _, name := range names {
 			m.fake(name, "")
@@ -380,19 +380,20 @@ func TestNginxIsInstalled(t *testing.T) {
 	m.wantInstalled("nginx-light")
 }
 
-// TestGnuPGIsInstalled shows that GnuPG, zip and jq are installed, even if PATH contains only one of them.
+// TestGnuPGIsInstalled shows that GnuPG, zip, jq and OpenSSL are installed, even if PATH contains only one of them.
 func TestGnuPGIsInstalled(t *testing.T) {
 	testkit.LeaveToAll(t)
-	for _, there := range []string{"gpg", "zip", "jq"} {
+	for _, there := range []string{"gpg", "zip", "jq", "openssl"} {
 		m := newMachine(t, 0)
 		m.fake(there, "")
-		m.fakeApt("gpg", "zip", "jq")
+		m.fakeApt("gpg", "zip", "jq", "openssl")
 		if out, err := m.install("gnupg"); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
 		m.wantInstalled("gnupg")
 		m.wantInstalled("zip")
 		m.wantInstalled("jq")
+		m.wantInstalled("openssl")
 		if out, err := m.install("gnupg"); err != nil || len(lines(t, m.apt)) != 2 {
 			t.Errorf("the second run: %v\n%s", err, out)
 		}

@@ -218,7 +218,7 @@ func (f *approveFlags) approve(ctx context.Context, s settings, queries []query.
 		progress.Warn(fmt.Sprintf("the summary of versions is outdated, so gateways look for the approvals of each version: %v", serr))
 	}
 	for _, r := range run.results {
-		if _, denied := s.file.Gateway.Denies(r.Subject, r.Version); denied && r.Status == transfer.Approved {
+		if _, denied := s.file.Gateway.Denies(r.Subject, r.Version, r.Digest); denied && r.Status == transfer.Approved {
 			progress.Warn(fmt.Sprintf("%s %s: the gateway block denies this version, so clients do not get it", r.Subject, r.Version))
 		}
 	}

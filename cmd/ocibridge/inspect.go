@@ -87,6 +87,9 @@ func inspectText(v *inventory.Inspection, _ io.Writer) string {
 		line(i, "origin", "%s", e.Origin)
 		line(i, "evidence", "%s: SHA256SUMS %s, signature %s, signing keys %s", e.Digest, size(int64(e.SHA256SUMS)), size(int64(e.Signature)), size(int64(e.SigningKeys)))
 	}
+	if d := v.Docs; d != nil {
+		line(i, "docs", "%s: zip %s of %s", d.Digest, d.Zip, size(d.Size))
+	}
 	approvalLines(v.Approval, v.Signatures, v.SignaturesError, func(name, format string, args ...any) { line(i, name, format, args...) })
 	if v.Denied != nil {
 		line(i, "denied", "by the configuration of the gateway: %s", cmp.Or(v.Denied.Reason, "no reason is given"))

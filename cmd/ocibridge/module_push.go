@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/opencontainers/go-digest"
 	"github.com/opentofu/svchost"
 	"github.com/spf13/cobra"
 
@@ -323,7 +324,7 @@ func (p *moduleProgress) Missing(m closure.Missing) {
 // Done implements [transfer.ModuleProgress].
 func (p *moduleProgress) Done(r *transfer.PushedModule) {
 	p.module(modulePushed{Result: r.Result, Entries: r.Entries}, p.planned)
-	if _, denied := p.settings.file.Gateway.Denies(r.Subject, r.Version); denied {
+	if _, denied := p.settings.file.Gateway.Denies(r.Subject, r.Version, digest.Digest(r.Digest)); denied {
 		p.Warn(fmt.Sprintf("%s %s: the gateway block denies this version, so clients do not get it", r.Subject, r.Version))
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"os"
 	"regexp"
 	"strings"
@@ -130,6 +131,83 @@ func (o *outputFlag) print(cmd *cobra.Command, v any, err error) error {
 		werr = printJSON(cmd.OutOrStdout(), document)
 	}
 	return cmp.Or(err, werr)
+}
+
+// member is a member of a JSON document.
+type member struct {
+	name  string
+	value any
+	// list yields the elements of the value, if it is an array. They are encoded one at a time, because encoding/json would
+	// hold the text of all of them in memory, several times.
+	list iter.Seq[any]
+}
+
+// elements returns the elements of a slice for [member].
+func elements[T any](all []T) iter.Seq[any] {
+	return func(yield func(any) bool) {
+		for _, e := range all {
+			if !yield(e) {
+				return
+			}
+		}
+	}
+}
+
+// printMembers is like print for a document with long arrays.
+func (o *outputFlag) printMembers(cmd *cobra.Command, members []member, err error) error {
+	err = explainInterrupt(cmd.Context(), err)
+	if message := errorDocument(err); message != nil {
+		members = append(members, member{name: "error", value: message})
+	}
+	return cmp.Or(err, writeMembers(jsonWriter{cmd.OutOrStdout()}, members))
+}
+
+// writeMembers writes a JSON object, with the indentation of printJSON.
+func writeMembers(w io.Writer, members []member) error {
+	const indent = "  "
+	before := "{\n"
+	for _, m := range members {
+		text := []byte(fmt.Sprintf("%s%s%q: ", before, indent, m.name))
+		var err error
+		if m.list == nil {
+			if text, err = appendJSON(text, m.value, indent); err != nil {
+				return err
+			}
+		} else {
+			text = append(text, '[')
+			end := "]"
+			for e := range m.list {
+				if end != "]" {
+					text = append(text, ',')
+				}
+				end = "\n" + indent + "]"
+				if text, err = appendJSON(append(text, "\n"+indent+indent...), e, indent+indent); err == nil {
+					_, err = w.Write(text)
+				}
+				if err != nil {
+					return err
+				}
+				text = text[:0]
+			}
+			text = append(text, end...)
+		}
+		if _, err := w.Write(text); err != nil {
+			return err
+		}
+		before = ",\n"
+	}
+	_, err := io.WriteString(w, "\n}\n")
+	return err
+}
+
+// appendJSON appends the JSON of v. Its lines after the first begin with prefix.
+func appendJSON(to []byte, v any, prefix string) ([]byte, error) {
+	out := bytes.NewBuffer(to)
+	enc := json.NewEncoder(out)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent(prefix, "  ")
+	err := enc.Encode(v)
+	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), err
 }
 
 // withError returns the JSON object v with the error as an additional member.

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -76,5 +77,28 @@ func TestJSONIsPrintable(t *testing.T) {
 	var got map[string]string
 	if err := json.Unmarshal(out.Bytes(), &got); err != nil || got["<a"+hidden] != hidden || strings.ContainsAny(out.String(), hidden) || !strings.Contains(out.String(), "{\n  \"<a") {
 		t.Errorf("%q: %v", out.String(), err)
+	}
+}
+
+// TestMembers shows that a document that is written member by member is the one that printJSON writes.
+func TestMembers(t *testing.T) {
+	type element struct {
+		Name string   `json:"name"`
+		All  []string `json:"all"`
+	}
+	all := []element{{"a<b>", []string{"x", "y"}}, {"\u202e", nil}}
+	var want, got bytes.Buffer
+	err := errors.Join(
+		printJSON(&want, struct {
+			Number int       `json:"number"`
+			Object element   `json:"object"`
+			Empty  []element `json:"empty"`
+			All    []element `json:"all"`
+		}{1, all[0], []element{}, all}),
+		writeMembers(jsonWriter{&got}, []member{
+			{name: "number", value: 1}, {name: "object", value: all[0]}, {name: "empty", list: elements([]element{})}, {name: "all", list: elements(all)},
+		}))
+	if err != nil || got.String() != want.String() {
+		t.Errorf("%v, got\n%s\nwant\n%s", err, got.String(), want.String())
 	}
 }

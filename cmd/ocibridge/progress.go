@@ -210,11 +210,15 @@ func (p *progress) Done(r *pusher.Result) {
 	if r.Referrers > 0 {
 		referrers = count(r.Referrers, "referrer")
 	}
+	docs := ""
+	if r.Docs != "" {
+		docs = "documentation"
+	}
 	print := p.result
 	if p.onlyChanges && r.Status == pusher.Unchanged {
 		print = p.note
 	}
-	print("%s %s: %s, in %s:%s", r.Subject, r.Version, listed(string(r.Status), contents, referrers, grounds, approvedText(r)), r.Repository, r.Tag)
+	print("%s %s: %s, in %s:%s", r.Subject, r.Version, listed(string(r.Status), contents, docs, referrers, grounds, approvedText(r)), r.Repository, r.Tag)
 	for _, note := range []struct {
 		text    string
 		applies func(pusher.PackageResult) bool

@@ -7,6 +7,7 @@ import (
 	"io"
 	"strings"
 
+	"github.com/opencontainers/go-digest"
 	"github.com/spf13/cobra"
 
 	"github.com/ocibridge/ocibridge/internal/app/transfer"
@@ -48,6 +49,10 @@ const pushExamples = `  # into the embedded registry, which ocibridge serve serv
 
   # a provider of your own, as GoReleaser left it
   ocibridge push --release-dir dist \
+    --as registry.acme.example/acme/widget@1.4.0 --public-key release-key.asc
+
+  # the same, with the documentation that "tfplugindocs generate" wrote
+  ocibridge push --release-dir dist --docs docs \
     --as registry.acme.example/acme/widget@1.4.0 --public-key release-key.asc`
 
 type pushFlags struct {
@@ -61,6 +66,7 @@ type pushFlags struct {
 	releaseDir    string
 	as            string
 	publicKey     string
+	docs          string
 	allowUnsigned bool
 	force         bool
 	refresh       bool
@@ -93,11 +99,15 @@ each source that no registry serves, such as a Git repository, and all that does
 exist; --strict makes this an error. push knows nothing of providers that only a state
 needs.
 
+With --docs, push stores the documentation of a provider of your own beside its packages,
+as tfplugindocs generate writes it, and the page of the gateway shows it. A later push with
+other documentation replaces it, and one without --docs keeps it.
+
 --dry-run prints the plan, without the versions in place:
 
   +  a version to push           !  a version with packages or
-  ~  platforms or evidence           evidence to replace
-     to add
+  ~  platforms, evidence or          evidence or
+     documentation to add            documentation to replace
 
 It verifies signatures and compares with the registry, but reads packages only in
 folders, and where a lock file knows them by their content alone.`,
@@ -122,6 +132,7 @@ folders, and where a lock file knows them by their content alone.`,
 	flags.StringVar(&f.releaseDir, "release-dir", "", "push a release `folder` as GoReleaser writes it")
 	flags.StringVar(&f.as, "as", "", "the `PROVIDER@VERSION` in --release-dir")
 	flags.StringVar(&f.publicKey, "public-key", "", "`file` with the ASCII-armoured public key that signed --release-dir")
+	flags.StringVar(&f.docs, "docs", "", "`folder` with the documentation of the provider in --release-dir")
 	flags.BoolVar(&f.allowUnsigned, "allow-unsigned", false, "accept unsigned packages by their checksum")
 	flags.BoolVar(&f.force, "force", false, "replace stored packages and tags that differ, and send deleted packages again")
 	flags.BoolVar(&f.refresh, "refresh-evidence", false, "replace the evidence (checksums and signature) of stored versions, but never by weaker evidence")
@@ -130,6 +141,7 @@ folders, and where a lock file knows them by their content alone.`,
 	cmd.MarkFlagDirname("needed-by")
 	cmd.MarkFlagDirname("mirror-dir")
 	cmd.MarkFlagDirname("release-dir")
+	cmd.MarkFlagDirname("docs")
 	cmd.MarkFlagFilename("public-key", "asc", "gpg", "pem", "txt")
 	completePlatforms(cmd)
 	return cmd
@@ -189,8 +201,8 @@ func (f *pushFlags) checkSources(args []string) error {
 		}
 	}
 	switch {
-	case sources == 0 && (f.as != "" || f.publicKey != ""):
-		return hint.New("no release folder is given", "--as and --public-key go with --release-dir: add --release-dir dist, or the folder that your build writes")
+	case sources == 0 && (f.as != "" || f.publicKey != "" || f.docs != ""):
+		return hint.New("no release folder is given", "--as, --public-key and --docs go with --release-dir: add --release-dir dist, or the folder that your build writes")
 	case len(args) > 0 && f.releaseDir != "" && f.as == "":
 		return hint.New("--release-dir takes the provider from --as, not from an argument", "write --as %s", args[0])
 	case sources == 0:
@@ -202,6 +214,8 @@ func (f *pushFlags) checkSources(args []string) error {
 			"replace one version by push --force or module push --force, and then run push --needed-by")
 	case f.releaseDir != "" && f.as == "":
 		return hint.New("--release-dir does not say whose release it is", "add --as HOSTNAME/NAMESPACE/TYPE@VERSION")
+	case f.releaseDir == "" && f.docs != "":
+		return hint.New("--docs goes with --release-dir", "leave it out: push stores the documentation of your own providers only")
 	case f.releaseDir == "" && (f.as != "" || f.publicKey != ""):
 		return hint.New("--as and --public-key go with --release-dir", "leave them out: an origin registry says both itself, and a mirror folder whose providers it holds")
 	case f.strict && f.neededBy == "":
@@ -261,8 +275,8 @@ func (f *pushFlags) pushProviders(ctx context.Context, s settings, p *pushPlan, 
 			progress.Warn(fmt.Sprintf("%s: %s", a, text))
 		}
 	}
-	warnDenied := func(a subject.Address, v provider.Version) {
-		if _, denied := s.file.Gateway.Denies(a, v); denied {
+	warnDenied := func(a subject.Address, v provider.Version, manifest string) {
+		if _, denied := s.file.Gateway.Denies(a, v, digest.Digest(manifest)); denied {
 			progress.Warn(fmt.Sprintf("%s %s: the gateway block denies this version, so clients do not get it", a, v))
 		}
 	}
@@ -273,7 +287,7 @@ func (f *pushFlags) pushProviders(ctx context.Context, s settings, p *pushPlan, 
 	if f.dryRun {
 		run.plan, err = transfer.PlanPush(ctx, src, back, options, progress)
 		for _, step := range run.plan.Steps {
-			warnDenied(step.Subject, step.Version)
+			warnDenied(step.Subject, step.Version, "")
 		}
 		if err != nil {
 			return run, err
@@ -283,7 +297,7 @@ func (f *pushFlags) pushProviders(ctx context.Context, s settings, p *pushPlan, 
 	}
 	run.results, err = transfer.Push(ctx, src, back, options, progress)
 	for _, r := range run.results {
-		warnDenied(r.Subject, r.Version)
+		warnDenied(r.Subject, r.Version, r.Digest)
 	}
 	return run, err
 }
@@ -355,7 +369,7 @@ func (f *pushFlags) source(ctx context.Context, s settings, p *pushPlan, stderr 
 				return nil, hint.Wrap(fmt.Errorf("--public-key: %w", err), "name the file that gpg --armor --export KEYID was written to")
 			}
 		}
-		return transfer.ReleaseDir(ctx, f.releaseDir, p.requests[0].Query, string(key), p.platforms)
+		return transfer.ReleaseDir(ctx, f.releaseDir, p.requests[0].Query, string(key), f.docs, p.platforms)
 	case len(f.lockFiles) > 0:
 		requests, warnings, err := transfer.Locked(f.lockFiles)
 		warnAll(stderr, warnings)

@@ -219,7 +219,7 @@ func (s settings) storedAgain(removals []*reconcile.Removal) (out []string) {
 				out = append(out, storedBySync(m.Source, r))
 			}
 		}
-		_, denied := s.file.Gateway.Denies(r.Subject, r.Version)
+		_, denied := s.file.Gateway.Denies(r.Subject, r.Version, "")
 		for _, p := range s.file.Providers {
 			switch {
 			case p.Address != r.Subject || !p.Versions.IsZero() && !p.Versions.Has(r.Version):

@@ -92,7 +92,7 @@ such as exec and copy, are in no log.`,
 
 // usageMemory is the memory in bytes, without the program itself, from which on garbage is collected early. What usage
 // remembers needs less, but the heap would grow to the double, on a machine whose memory belongs to other programs.
-const usageMemory = 36 << 20
+const usageMemory = 20 << 20
 
 func (f *usageFlags) run(cmd *cobra.Command, logs []string) error {
 	queries, err := parseAll(parseUsageQuery, f.of)
@@ -145,10 +145,14 @@ func parseUsageQuery(s string) (query.Query[subject.Address], error) {
 	return query.ParseEither(s)
 }
 
-// selects returns a function that reports whether a query selects a version. Without queries, every version is selected.
+// selects returns a function that reports whether a query selects a version. Without queries, every version is selected, and the
+// function is nil.
 func selects(queries []query.Query[subject.Address]) func(subject.Address, provider.Version) bool {
+	if len(queries) == 0 {
+		return nil
+	}
 	return func(of subject.Address, v provider.Version) bool {
-		return len(queries) == 0 || slices.ContainsFunc(queries, func(q query.Query[subject.Address]) bool {
+		return slices.ContainsFunc(queries, func(q query.Query[subject.Address]) bool {
 			if q.Pattern != nil {
 				return q.Pattern.Covers(of)
 			}
@@ -203,11 +207,24 @@ func isTerminalInput(stdin io.Reader) bool {
 
 // usageReport is the result of usage.
 type usageReport struct {
-	Logs        accesslog.Logs               `json:"logs"`
-	UnusedSince time.Time                    `json:"unused_since,omitzero"` // with --unused
-	Providers   []*usageOf[provider.Address] `json:"providers"`
-	Modules     []*usageOf[module.Address]   `json:"modules"`
-	Unlisted    []inventory.Unlisted         `json:"unlisted,omitempty"`
+	Logs        accesslog.Logs
+	UnusedSince time.Time // with --unused
+	Providers   []*usageOf[provider.Address]
+	Modules     []*usageOf[module.Address]
+	Unlisted    []inventory.Unlisted
+}
+
+// members returns the report as a JSON document.
+func (r *usageReport) members() []member {
+	out := []member{{name: "logs", value: r.Logs}}
+	if !r.UnusedSince.IsZero() {
+		out = append(out, member{name: "unused_since", value: r.UnusedSince})
+	}
+	out = append(out, member{name: "providers", list: elements(r.Providers)}, member{name: "modules", list: elements(r.Modules)})
+	if len(r.Unlisted) > 0 {
+		out = append(out, member{name: "unlisted", list: elements(r.Unlisted)})
+	}
+	return out
 }
 
 // usageOf is the part of a [usageReport] about one provider or module.
@@ -358,7 +375,7 @@ func minute(t time.Time) string { return t.UTC().Format("2006-01-02 15:04") }
 
 func (f *usageFlags) print(cmd *cobra.Command, r *usageReport) error {
 	if f.output.json() {
-		return f.output.print(cmd, r, r.failed())
+		return f.output.printMembers(cmd, r.members(), r.failed())
 	}
 	stdout := cmd.OutOrStdout()
 	switch {

@@ -28,6 +28,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/base/telemetry"
+	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
@@ -35,8 +36,9 @@ import (
 type Options struct {
 	// Rules are the requirements.
 	Rules approval.Rules
-	// Store returns the repository of a provider or a module. An error means that the registry failed.
-	Store func(context.Context, subject.Address) (artifact.ReferrerStore, error)
+	// Store returns the repository of a provider or a module, and its registry. The repository uses only the referrers API to
+	// list referrers, and no fallback tags (see [artifact.ReferrersAPI]). An error means that the registry failed.
+	Store func(context.Context, subject.Address) (ociaddr.Registry, artifact.ReferrerStore, error)
 	// Signer is the key with which pull-through signs what it stores. It is nil if pull-through signs nothing.
 	Signer   *approval.PublicKey
 	Log      *slog.Logger               // receives each verdict that lacks an approval once; may be nil
@@ -48,6 +50,9 @@ const (
 	maxLookUps = 16
 	// remembered is the maximum number of verdicts that are remembered as reported.
 	remembered = 16 << 10
+	// maxRegistries is the maximum number of registries that are remembered. A template can put the host of a provider into
+	// the name of a registry.
+	maxRegistries = 1 << 10
 )
 
 // Checker decides about versions. It is safe for concurrent use.
@@ -55,6 +60,7 @@ type Checker struct {
 	o        Options
 	lookUps  chan struct{} // holds an element for each look-up
 	reported *lru.Cache[about, string]
+	apis     *lru.Cache[ociaddr.Registry, *artifact.ReferrersAPI]
 }
 
 var _ catalog.Approvals = (*Checker)(nil)
@@ -71,7 +77,8 @@ func New(o Options) *Checker {
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	o.Counters = cmp.Or(o.Counters, &telemetry.ApproveCounters{})
 	reported, _ := lru.New[about, string](remembered) // fails only for a negative size
-	return &Checker{o: o, lookUps: make(chan struct{}, maxLookUps), reported: reported}
+	apis, _ := lru.New[ociaddr.Registry, *artifact.ReferrersAPI](maxRegistries)
+	return &Checker{o: o, lookUps: make(chan struct{}, maxLookUps), reported: reported, apis: apis}
 }
 
 // Policy implements [catalog.Approvals].
@@ -96,17 +103,26 @@ func (c *Checker) lookUp(ctx context.Context, of subject.Address, manifest ocisp
 	case <-ctx.Done():
 		return approval.Verdict{}, nil, ctx.Err()
 	}
-	store, err := c.o.Store(ctx, of)
+	registry, store, err := c.o.Store(ctx, of)
 	if err != nil {
 		return approval.Verdict{}, nil, err
 	}
 	// Signatures does not call the function if there are no signatures.
 	verdict, undecided := c.Policy(of).Check(ctx, manifest.Digest, nil)
-	signatures, err := artifact.Signatures(ctx, store, manifest, func(found []approval.Signature) bool {
+	signatures, err := c.api(registry).Signatures(ctx, store, manifest, func(found []approval.Signature) bool {
 		verdict, undecided = c.Policy(of).Check(ctx, manifest.Digest, found)
 		return undecided != nil || len(verdict.Missing) == 0
 	})
 	return verdict, signatures, errors.Join(err, undecided)
+}
+
+// api returns what is known about the referrers API of a registry.
+func (c *Checker) api(of ociaddr.Registry) *artifact.ReferrersAPI {
+	fresh := &artifact.ReferrersAPI{}
+	if known, ok, _ := c.apis.PeekOrAdd(of, fresh); ok {
+		return known
+	}
+	return fresh
 }
 
 // Recheck implements [catalog.Approvals].

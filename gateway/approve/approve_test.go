@@ -19,6 +19,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/base/telemetry"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/approvals"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/collected"
+	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
@@ -74,7 +75,7 @@ func TestLookUpsAreBounded(t *testing.T) {
 		var mu sync.Mutex
 		running, most := 0, 0
 		end := make(chan struct{})
-		c := approve.New(approve.Options{Rules: all, Store: func(context.Context, subject.Address) (artifact.ReferrerStore, error) {
+		c := approve.New(approve.Options{Rules: all, Store: func(context.Context, subject.Address) (ociaddr.Registry, artifact.ReferrerStore, error) {
 			mu.Lock()
 			running++
 			most = max(most, running)
@@ -83,7 +84,7 @@ func TestLookUpsAreBounded(t *testing.T) {
 			mu.Lock()
 			running--
 			mu.Unlock()
-			return nil, errors.New("the repository cannot be opened")
+			return "", nil, errors.New("the repository cannot be opened")
 		}})
 		var tasks sync.WaitGroup
 		for range 100 {

@@ -1,18 +1,24 @@
 package catalog
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"path"
 	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"oras.land/oras-go/v2/registry/remote/errcode"
 
 	"github.com/ocibridge/ocibridge/approval"
 	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/refusals"
 	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/provider"
 )
@@ -141,11 +147,25 @@ func (v View) approved(ctx context.Context, a subject.Address, of provider.Versi
 	}
 	if err == nil {
 		err = v.c.allow(ctx, item)
+	} else if isForbidden(err) {
+		err = cmp.Or(notApproved(a, of, v.c.opts.Approvals.Unnamed(ctx, a, of, "", ErrForbidden)), err)
 	}
 	if err != nil && !errors.Is(err, ErrAbsent) {
 		return nil, err
 	}
 	return item, err
+}
+
+// ErrForbidden means that a version is not approved as far as anybody can know, because the registry refuses everybody to read it.
+// This is an answer of the registry, and not a failure: Harbor can refuse versions that nobody has signed.
+var ErrForbidden = hint.New("a policy of its project in the registry forbids everybody to read it",
+	"meet the policy, such as by cosign sign --recursive with a login that may push, or switch the policy off (in Harbor: the project's Configuration, Deployment security)")
+
+// isForbidden reports whether err means that a policy of the registry forbids everybody to read what a version's tag names. Such an
+// error about another manifest, such as that of the evidence, says nothing about approvals.
+func isForbidden(err error) bool {
+	answer, ok := errors.AsType[*errcode.ErrorResponse](err)
+	return ok && refusals.Policy(err) && answer.URL != nil && !strings.Contains(path.Base(answer.URL.Path), ":")
 }
 
 // VersionNow is like [View.Version] for the registry alone, but asks the registry even if an answer is current. It does not look up

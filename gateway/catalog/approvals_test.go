@@ -8,7 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -16,6 +18,7 @@ import (
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"oras.land/oras-go/v2/registry/remote/errcode"
 
 	"github.com/ocibridge/ocibridge/approval"
 	"github.com/ocibridge/ocibridge/artifact"
@@ -184,6 +187,69 @@ func TestApproved(t *testing.T) {
 func examined(b *bench, v provider.Version) error {
 	_, err := b.Examine(b.t.Context(), widget, v)
 	return err
+}
+
+// TestForbiddenByTheRegistry shows that a version that a policy of the registry forbids everybody to read is not approved, unless an
+// earlier verdict is known. A policy that forbids only the evidence decides nothing about approvals.
+func TestForbiddenByTheRegistry(t *testing.T) {
+	s := newSigning(t, false)
+	forbidding := func(b *bench, kinds ...string) {
+		b.failing(func(_ context.Context, _ provider.Address, what string) error {
+			switch {
+			case !slices.Contains(kinds, what):
+				return nil
+			case what == "head":
+				return &errcode.ErrorResponse{Method: http.MethodHead, URL: &url.URL{Path: "/v2/x/manifests/1.0.0"}, StatusCode: http.StatusPreconditionFailed}
+			case what == "blob":
+				return &errcode.ErrorResponse{Method: http.MethodGet, URL: &url.URL{Path: "/v2/x/manifests/sha256:ab"}, StatusCode: http.StatusPreconditionFailed, Errors: errcode.Errors{{Code: "PROJECTPOLICYVIOLATION"}}}
+			}
+			return &errcode.ErrorResponse{Method: http.MethodGet, URL: &url.URL{Path: "/v2/x/manifests/1.0.0"}, StatusCode: http.StatusPreconditionFailed, Errors: errcode.Errors{{Code: "PROJECTPOLICYVIOLATION"}}}
+		})
+	}
+	approving(t, s, nil, func(b *bench) {
+		for i := range 20 {
+			v := provider.MustParseVersion(fmt.Sprintf("1.%d.0", i))
+			b.publish(t, widget, v, v.String())
+			b.sign(s, v, true)
+		}
+		forbidding(b, "head", "get")
+		b.requests()
+		b.expect("list", b.listed(), "[]")
+		b.expect("requests of the list", b.requests(), "[21 get 1 list]")
+		b.expect("a version", b.served(v100), notApprovedText)
+		_, err := b.Version(b.t.Context(), widget, v100)
+		denied, _ := errors.AsType[*catalog.DeniedError](err)
+		if m := denied.Approval.Missing[0]; !strings.Contains(m.Reason, "forbids everybody to read it") || !strings.Contains(m.Hint, "cosign sign --recursive") {
+			t.Errorf("%+v", m)
+		}
+		pass(time.Minute)
+		b.requests()
+		b.expect("the list a minute later", b.listed(), "[]")
+		b.expect("its requests", b.requests(), "[5 get 1 list]")
+		b.failing(nil)
+		pass(6 * time.Minute)
+		if got := b.listed(); strings.Count(got, ".0.0") != 1 || strings.Count(got, " ") != 19 {
+			t.Errorf("the list without the policy: %s", got)
+		}
+		b.expect("a version without the policy", b.served(v100), "served")
+
+		forbidding(b, "head", "get")
+		pass(6 * time.Minute)
+		if got := b.listed(); strings.Count(got, " ") != 19 {
+			t.Errorf("the list of versions that were approved: %s", got)
+		}
+		b.expect("a version that was approved", b.served(v100), "served")
+	})
+	approving(t, s, func(o *catalog.Options) {
+		o.Check = func(ctx context.Context, f artifact.Fetcher, _ provider.Address, _ provider.Version, v *artifact.Version) (*artifact.Version, error) {
+			_, err := artifact.ReadEvidence(ctx, f, *v.Evidence)
+			return v, err
+		}
+	}, func(b *bench) {
+		b.sign(s, v100, true)
+		forbidding(b, "blob")
+		b.expect("without its evidence", b.served(v100), "unavailable")
+	})
 }
 
 // TestTagsThatMove shows that a signature counts only for the manifest that the tag names now.

@@ -549,6 +549,28 @@ func (v View) Confirmed(of subject.Address) time.Time {
 	return time.Time{}
 }
 
+// staleMargin is how much older than Options.TagTTL a list of versions can be that was current when a page was begun.
+const staleMargin = 3 * time.Second
+
+// Standing says how old the list of versions of a provider or a module is, and whether it is served because the registry cannot
+// answer. Callers have just called [View.Versions].
+type Standing struct {
+	// Confirmed is when the registry last confirmed the list. It is zero if the list is not in memory.
+	Confirmed time.Time
+	// Failed means that the registry has failed since then, and has not answered since.
+	Failed bool
+	// Late means that the list has expired, because the registry has not answered in time.
+	Late bool
+}
+
+// Standing returns the standing of a list of versions.
+func (v View) Standing(of subject.Address) Standing {
+	s := Standing{Confirmed: v.Confirmed(of)}
+	s.Failed = v.c.watch.lastFailure(v.c.opts.Account(of).Name).After(s.Confirmed)
+	s.Late = !s.Confirmed.IsZero() && time.Since(s.Confirmed) > max(v.c.opts.TagTTL, 0)+staleMargin
+	return s
+}
+
 // All returns the versions of a provider or module that are tagged or that the origin offers, oldest
 // first. It includes denied versions. Callers must not change the slice.
 func (i *Item) All() []provider.Version { return merge(i.tags.versions, i.offers) }
@@ -562,6 +584,15 @@ func (c *Catalog) Known() []subject.Address {
 		}
 	}
 	return out
+}
+
+// Saved returns the providers and modules whose versions are on disk and could be served if the registry failed now, in no particular
+// order. It returns at most limit of them, and only those that it finds before ctx ends.
+func (c *Catalog) Saved(ctx context.Context, limit int) []subject.Address {
+	if c.disk == nil {
+		return nil
+	}
+	return c.disk.listed(ctx, time.Now().Add(-c.opts.StaleIfError), limit)
 }
 
 // Size is the number of a [Catalog]'s answers in memory, and roughly their memory in bytes.

@@ -276,3 +276,27 @@ func (d *disk) hasRecord(since time.Time) (found bool) {
 	})
 	return found
 }
+
+// listed returns at most limit providers and modules whose list of versions the registry has confirmed after the given time. It does
+// not mark records as used.
+func (d *disk) listed(ctx context.Context, since time.Time, limit int) (out []subject.Address) {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	d.walk(ctx, func(file string, _, _ int64) {
+		if filepath.Base(file) != listName || ctx.Err() != nil {
+			return
+		}
+		r, ok := d.record(file)
+		if !ok || !r.Confirmed.After(since) {
+			return
+		}
+		// Another configuration may have written records about other repositories.
+		if of, err := subjectAt(r.Provider); err == nil && d.folder(of) == filepath.Dir(file) {
+			out = append(out, of)
+		}
+		if len(out) >= limit {
+			stop()
+		}
+	})
+	return out
+}

@@ -14,6 +14,7 @@ import (
 	"github.com/ocibridge/ocibridge/approval"
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/refusals"
 	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
@@ -67,7 +68,7 @@ func (c *Catalog) judge(ctx context.Context, up *upstream, tags tagList) (out []
 			c.learning.add(j.name(u.version), func(ctx context.Context) {
 				ctx, cancel := context.WithTimeout(ctx, c.opts.Timeout)
 				defer cancel()
-				_, _ = j.ask(ctx, u) // the next list asks again
+				_, _ = j.ask(ctx, &u) // the next list asks again
 			})
 		}
 	} else {
@@ -90,8 +91,20 @@ type undecided struct {
 
 // resolved is the manifest that a version's tag named when a list asked for it.
 type resolved struct {
-	manifest ocispec.Descriptor
-	at       time.Time
+	manifest  ocispec.Descriptor // zero if forbidden
+	unnamed   error              // why no signature over the manifest can approve the version; nil if it can
+	forbidden bool               // a policy of the registry forbids everybody to read the manifest
+	at        time.Time
+}
+
+// isForbidden reports whether the policy of the registry is known well enough for a list. The newest versions are asked about
+// again soon.
+func (r resolved) isForbidden(now time.Time, newest bool) bool {
+	ttl := ApprovedTTL
+	if newest {
+		ttl = unapprovedTTL
+	}
+	return r.forbidden && now.Sub(r.at) < ttl
 }
 
 // maxResolved is the maximum number of tags whose manifests are remembered for lists. One takes about 300 bytes.
@@ -108,15 +121,20 @@ func (j *judgement) known(ctx context.Context) (unknown []undecided) {
 		}
 		// If the registry is asked each time, so it is for the newest versions of a list.
 		u := undecided{version: v, always: c.opts.TagTTL < 0 && len(j.tags.versions)-i <= maxJudged}
-		if known, ok := c.resolved.Get(j.name(v)); ok && now.Sub(known.at) < ApprovedTTL {
-			u.manifest = known.manifest
+		known, ok := c.resolved.Get(j.name(v))
+		if !u.always && known.isForbidden(now, len(j.tags.versions)-i <= maxWaiting) {
+			j.forbid(ctx, v)
+			continue
+		}
+		if ok && now.Sub(known.at) < ApprovedTTL {
+			u.setManifest(known)
 		} else if ok {
 			u.last = c.cache.Last(c.approvalOf(a, v, known.manifest))
 		}
 		if last := c.cache.Last(c.Registry().versionOf(a, v)); last != nil && last.Err == nil {
 			found := last.Value.Found
-			if u.why = artifact.NamesItself(found, a, v); u.why != nil {
-				u.nameless = found.Index.Digest
+			if unnamed := artifact.NamesItself(found, a, v); unnamed != nil {
+				u.nameless, u.why = found.Index.Digest, unnamed
 			}
 			if now.Sub(last.At) < ApprovedTTL {
 				u.manifest = found.Index
@@ -157,6 +175,13 @@ func (j *judgement) known(ctx context.Context) (unknown []undecided) {
 	}
 	slices.SortFunc(still, func(a, b undecided) int { return b.version.Compare(a.version) })
 	return still
+}
+
+// setManifest sets the manifest of the version.
+func (u *undecided) setManifest(r resolved) {
+	if u.manifest = r.manifest; r.unnamed != nil {
+		u.nameless, u.why = r.manifest.Digest, r.unnamed
+	}
 }
 
 // isWaiting reports whether the last verdict on a version is that it is not approved, and whether the verdict is current for lists,
@@ -244,6 +269,11 @@ func (j *judgement) withhold(v provider.Version, verdict approval.Verdict) {
 	}
 }
 
+// forbid adds a version that a policy of the registry forbids everybody to read.
+func (j *judgement) forbid(ctx context.Context, v provider.Version) {
+	j.withhold(v, j.c.opts.Approvals.Unnamed(ctx, j.up.subject, v, "", ErrForbidden))
+}
+
 func (j *judgement) add(w withheld) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -259,7 +289,11 @@ func (j *judgement) lookUp(ctx context.Context, all []undecided) {
 	group.SetLimit(judgedAtOnce)
 	for _, u := range all {
 		group.Go(func() error {
-			decided, err := j.ask(ctx, u)
+			decided, err := j.ask(ctx, &u)
+			if errors.Is(err, ErrForbidden) {
+				j.forbid(ctx, u.version)
+				return nil
+			}
 			if err != nil {
 				j.c.opts.Log.DebugContext(ctx, "a version is listed without a look at its signatures", subject.Attr(j.up.subject), "version", u.version.String(), "err", hint.Brief(err))
 				j.assume(u)
@@ -283,9 +317,10 @@ func (j *judgement) assume(all ...undecided) {
 	}
 }
 
-// ask returns the item with the verdict on a version. It asks the registry for the digest of the version if the digest is
-// unknown. It does not read the version, because that may wait for the list.
-func (j *judgement) ask(ctx context.Context, u undecided) (*Item, error) {
+// ask returns the item with the verdict on a version. It fetches the manifest of the version if the manifest is unknown, and then knows
+// whether the manifest names the version. It does not read the version, because that may wait for the list. The error is
+// [ErrForbidden] if a policy of the registry forbids everybody to read the version, and no earlier verdict is known.
+func (j *judgement) ask(ctx context.Context, u *undecided) (*Item, error) {
 	c := j.c
 	if u.manifest.Digest == "" || u.always {
 		tag, err := ociaddr.VersionTag(u.version)
@@ -295,13 +330,20 @@ func (j *judgement) ask(ctx context.Context, u undecided) (*Item, error) {
 		if slices.Contains(j.tags.leadingV, u.version) {
 			tag = "v" + tag
 		}
-		if u.manifest, err = j.up.store.Resolve(ctx, string(tag)); err != nil {
+		manifest, unnamed, err := artifact.ResolveNamed(ctx, j.up.store, j.up.subject, u.version, tag)
+		if u.last == nil && j.policy.Enforces() && refusals.Policy(err) {
+			c.resolved.Add(j.name(u.version), resolved{forbidden: true, at: time.Now()})
+			return nil, ErrForbidden
+		}
+		if err != nil {
 			return nil, err
 		}
-		c.resolved.Add(j.name(u.version), resolved{u.manifest, time.Now()})
+		found := resolved{manifest: manifest, unnamed: unnamed, at: time.Now()}
+		c.resolved.Add(j.name(u.version), found)
+		u.setManifest(found)
 	}
 	q := c.approvalOf(j.up.subject, u.version, u.manifest)
-	if !j.policy.Enforces() { // only a rule with a digest concerns the version
+	if !j.policy.Enforces() || u.nameless == u.manifest.Digest { // the signatures make no difference
 		return newItem(q), nil
 	}
 	answer, err := c.cache.GetFor(ctx, q)

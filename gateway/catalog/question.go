@@ -286,6 +286,9 @@ func foundSize(v *artifact.Version) int64 {
 			n += int64(len(key) + len(value))
 		}
 	}
+	if d := v.Docs; d != nil {
+		n += 256 + int64(len(d.MediaType)+len(d.Digest))
+	}
 	n += 160 * int64(len(v.Missing))
 	n += int64(len(v.Revision) + len(v.Tag) + len(v.Provenance.Location) + len(v.Provenance.Folder) + len(v.Provenance.Tree) + len(v.Provenance.TagObject))
 	for _, p := range v.Packages {
@@ -305,6 +308,19 @@ func textsSize(texts []string) int64 {
 
 // pathOf returns the subject's path in the names of answers and in records.
 func pathOf(s subject.Address) string { return subject.TraitsOf(s).Prefix + s.Path() }
+
+// subjectAt returns the provider or the module with the given result of pathOf.
+func subjectAt(path string) (subject.Address, error) {
+	name, isModule := strings.CutPrefix(path, subject.Module.Traits().Prefix)
+	parts := strings.Split(name, "/")
+	switch {
+	case isModule && len(parts) == 4:
+		return module.AddressFromPath(parts[0], parts[1], parts[2], parts[3])
+	case !isModule && len(parts) == 3:
+		return provider.AddressFromPath(parts[0], parts[1], parts[2])
+	}
+	return nil, fmt.Errorf("%q is no path of a provider or a module", path)
+}
 
 // provider returns the question's provider, or the zero value if it is about a module.
 func (q question) provider() provider.Address {

@@ -1,4 +1,5 @@
-// Package manuals reads what stored modules say about themselves: README, inputs and outputs. It keeps the results in memory.
+// Package manuals reads what stored modules say about themselves, README, inputs and outputs, and the documentation that is stored
+// with providers. It keeps the results in memory.
 //
 // Only ocibridge itself imports this package: it can change at any time.
 //
@@ -7,7 +8,7 @@
 //   - Only verified bytes are read: the digest of the whole zip is checked first.
 //   - A zip is read once for each digest, however many clients wait, as long as the result is in memory.
 //   - The memory is bounded: one zip is read at a time, and the results have [Options].MaxBytes.
-//   - A failure of the registry is an error, and never a module without inputs.
+//   - A failure of the registry is an error, and never a module without inputs or a provider without pages.
 package manuals
 
 import (

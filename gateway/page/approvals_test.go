@@ -10,6 +10,7 @@ import (
 	"github.com/ocibridge/ocibridge/gateway/approve"
 	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/approvals"
+	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
 // TestApprovals shows that the page says who has approved a version, and which approvals a version lacks. It shows a version that
@@ -26,8 +27,8 @@ func TestApprovals(t *testing.T) {
 	b.must(err)
 	b.catalog.Approvals = approve.New(approve.Options{
 		Rules: approval.Rules{{Pattern: widget.Pattern(), Policy: policy}},
-		Store: func(_ context.Context, a subject.Address) (artifact.ReferrerStore, error) {
-			return b.repository(a), nil
+		Store: func(_ context.Context, a subject.Address) (ociaddr.Registry, artifact.ReferrerStore, error) {
+			return "", b.repository(a), nil
 		},
 	})
 	b.push(widget, "1.0.0", true)

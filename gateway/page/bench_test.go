@@ -183,7 +183,7 @@ func (c *client) get(path string) answer {
 func (a answer) text() string {
 	var out strings.Builder
 	inTag := false
-	for _, r := range a.body {
+	for _, r := range strings.NewReplacer("<wbr>", "", `</span><span class="part">`, "").Replace(a.body) {
 		switch {
 		case r == '<':
 			inTag = true

@@ -3,19 +3,17 @@ package page
 import (
 	"cmp"
 	"context"
-	"net/http"
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/ocibridge/ocibridge/gateway/access"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/base/fresh"
 	"github.com/ocibridge/ocibridge/internal/base/subject"
-	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
@@ -25,27 +23,49 @@ const (
 	agedPatience = 250 * time.Millisecond // how long a request waits if there is an older list
 	// listRest is the minimum pause between two lists, as a multiple of the duration of the previous one. It reduces the
 	// load on registries with many repositories, or whose list needs a request for each repository.
-	listRest  = 20
-	maxListed = 20_000 // the maximum number of providers and modules in a list; the rest is dropped
+	listRest     = 20
+	savedTimeout = 2 * time.Second // how long the page reads names on disk
+	savedTTL     = 30 * time.Second
+	maxListed    = 20_000 // the maximum number of providers and modules in a list; the rest is dropped
 )
+
+// indexTTL is how long an index is used. After indexRest, an answer that is new in the catalog's memory ends it: it may be
+// about a provider that is not in the index.
+const indexTTL, indexRest = 5 * time.Second, 500 * time.Millisecond
 
 // directory knows the names of providers and modules. They come from the configuration, from the requests of clients
 // and, if the registry has a catalog, from the catalog.
 type directory struct {
 	configured []entry
 	catalog    *catalog.Catalog
-	lists      *fresh.Cache[string, listed] // the registry's list, with "" as the only key; nil if the registry has no catalog
+	lists      *fresh.Cache[string, listed]  // the registry's list, with "" as the only key; nil if the registry has no catalog
+	saved      *fresh.Cache[string, []entry] // the entries on disk, with "" as the only key
+	changed    func(entry) time.Time         // when an entry that is not in the registry's list last changed; may be nil
+
+	building sync.Mutex // held while a new index is built
+	last     atomic.Pointer[index]
 }
 
 // listed is a list of providers and modules.
 type listed struct {
 	entries  []entry
-	complete bool // the registry has no others
-	pending  bool // the list of the registry has not arrived yet
+	changed  map[entry]time.Time // when the lists of versions last changed, if the registry knows
+	complete bool                // the registry has no others
+	pending  bool                // the list of the registry has not arrived yet
+	failed   bool                // a registry failed to send the latest list
+	// at is when the registries last sent their lists. It is zero if they have not since the start of the gateway.
+	at time.Time
 }
 
 func newDirectory(o Options) *directory {
 	d := &directory{configured: entriesOf(o.Configured), catalog: o.Catalog}
+	d.saved = fresh.New(fresh.Options[string, []entry]{
+		Key:     func(name string) string { return name },
+		Timeout: savedTimeout,
+		Fetch: func(ctx context.Context, _ string, _ *fresh.Answer[[]entry]) (fresh.Answer[[]entry], error) {
+			return fresh.Answer[[]entry]{Value: entriesOf(o.Catalog.Saved(ctx, maxListed)), TTL: savedTTL}, nil
+		},
+	})
 	if o.List == nil {
 		return d
 	}
@@ -54,49 +74,170 @@ func newDirectory(o Options) *directory {
 		Timeout: listTimeout, Patience: agedPatience,
 		Fetch: func(ctx context.Context, _ string, last *fresh.Answer[listed]) (fresh.Answer[listed], error) {
 			began := time.Now()
-			l := requestList(ctx, o.List, last)
-			ttl := max(cmp.Or(o.ListTTL, 30*time.Second), listRest*time.Since(began))
+			l := requestList(ctx, o, last)
+			ttl := cmp.Or(o.ListTTL, 30*time.Second)
+			if !l.failed {
+				ttl = max(ttl, listRest*time.Since(began))
+			}
 			return fresh.Answer[listed]{Value: l, TTL: ttl, StaleFor: fresh.Forever}, nil
 		},
 	})
 	return d
 }
 
-// known returns the known names, sorted and without duplicates. If the registry's list is missing or too old, known
-// requests a new list and waits briefly. Concurrent callers share one request.
-func (d *directory) known(ctx context.Context) listed {
-	out := d.listed(ctx)
-	all := slices.Concat(out.entries, d.configured, entriesOf(d.catalog.Known()))
+// index has the known names, without duplicates. It does not change, so that requests share it.
+type index struct {
+	listed           // in natural order
+	texts     string // the lower-case texts in which a search looks for words, one after another in the order of the entries
+	ends      []int  // for each entry, the end of its text
+	names     []int  // for each entry, the beginning of its name in texts
+	providers []entry
+	modules   []entry
+	newest    func() (providers, modules []entry) // the same, last change first
+
+	of    *fresh.Answer[listed] // the registry's list
+	size  int                   // the number of answers in the catalog's memory
+	built time.Time
+}
+
+// known returns the known names. If the registry's list is missing or too old, known requests a new list and waits
+// briefly. Concurrent callers share one request. As long as there is no list, the names on disk are known, too.
+func (d *directory) known(ctx context.Context) *index {
+	list := d.listed(ctx)
+	if i := d.current(list); i != nil {
+		return i
+	}
+	d.building.Lock()
+	defer d.building.Unlock()
+	if i := d.current(list); i != nil {
+		return i
+	}
+	i := d.build(ctx, list)
+	d.last.Store(i)
+	return i
+}
+
+// current returns the last index, or nil if it is out of date. list is the registry's list.
+func (d *directory) current(list *fresh.Answer[listed]) *index {
+	i := d.last.Load()
+	if i == nil || i.of != list {
+		return nil
+	}
+	age := time.Since(i.built)
+	if age >= indexTTL || age >= indexRest && i.size != d.catalog.Size().Entries {
+		return nil
+	}
+	return i
+}
+
+// note ends the current index if it lacks an entry that exists.
+func (d *directory) note(e entry) {
+	if i := d.last.Load(); i != nil && !i.has(e) {
+		d.last.CompareAndSwap(i, nil)
+	}
+}
+
+func (d *directory) build(ctx context.Context, list *fresh.Answer[listed]) *index {
+	i := &index{of: list, size: d.catalog.Size().Entries, built: time.Now()}
+	switch {
+	case list != nil:
+		i.listed = list.Value
+	case d.lists != nil:
+		i.pending = true
+	}
+	all := slices.Concat(i.entries, d.configured, entriesOf(d.catalog.Known()))
+	if i.pending || i.failed {
+		if saved, err := d.saved.Get(ctx, ""); err == nil {
+			all = append(all, saved.Value...)
+		}
+	}
 	slices.SortFunc(all, byName)
-	out.entries = slices.Compact(all)
+	i.entries = slices.Compact(all)
+	var texts strings.Builder
+	for _, e := range i.entries {
+		host, namespace, _ := strings.Cut(e.Path(), "/")
+		i.names = append(i.names, texts.Len()+len(host)+len("/")+strings.IndexByte(namespace, '/')+len("/"))
+		texts.WriteString(e.key() + "\n")
+		i.ends = append(i.ends, texts.Len())
+	}
+	i.texts = texts.String()
+	i.providers, i.modules = split(i.entries)
+	var once sync.Once
+	var providers, modules []entry
+	i.newest = func() ([]entry, []entry) {
+		once.Do(func() {
+			providers, modules = i.lastChangedFirst(i.providers, d.changed), i.lastChangedFirst(i.modules, d.changed)
+		})
+		return providers, modules
+	}
+	return i
+}
+
+// has reports whether an entry is known.
+func (i *index) has(e entry) bool {
+	_, ok := slices.BinarySearchFunc(i.entries, e, byName)
+	return ok
+}
+
+// lastChangedFirst sorts entries by the time of their last change. Entries whose time is unknown come last, by name.
+func (i *index) lastChangedFirst(all []entry, changed func(entry) time.Time) []entry {
+	type dated struct {
+		entry
+		at time.Time
+	}
+	sorted := make([]dated, len(all))
+	for n, e := range all {
+		sorted[n] = dated{e, i.changed[e]}
+		if sorted[n].at.IsZero() && changed != nil {
+			sorted[n].at = changed(e)
+		}
+	}
+	slices.SortStableFunc(sorted, func(a, b dated) int { return b.at.Compare(a.at) })
+	out := make([]entry, len(all))
+	for n, d := range sorted {
+		out[n] = d.entry
+	}
 	return out
 }
 
-// listed returns the registry's list. If it has not arrived in time, the result is empty, and pending is true.
-func (d *directory) listed(ctx context.Context) listed {
+// listed returns the registry's list, or nil if there is none, or if it has not arrived in time.
+func (d *directory) listed(ctx context.Context) *fresh.Answer[listed] {
 	if d.lists == nil {
-		return listed{}
+		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, listPatience)
 	defer cancel()
 	a, err := d.lists.Get(ctx, "")
 	if err != nil {
-		return listed{pending: true}
+		return nil
 	}
-	return a.Value
+	return a
 }
 
-// requestList requests the registry's list. If that fails, it returns the entries of the last list.
-func requestList(ctx context.Context, list func(context.Context) Names, last *fresh.Answer[listed]) (l listed) {
-	names := list(ctx)
-	l.entries, l.complete = entriesOf(names.All), names.Complete
+// requestList requests the registry's list. If that fails, the result also has the entries of the last list, and its age.
+func requestList(ctx context.Context, o Options, last *fresh.Answer[listed]) (l listed) {
+	names := o.List(ctx)
+	l.entries, l.complete, l.failed = entriesOf(names.All), names.Complete, names.Failed
 	if len(l.entries) > maxListed {
 		l.entries, l.complete = l.entries[:maxListed], false
 	}
-	if len(l.entries) == 0 && !l.complete && last != nil {
-		l.entries = last.Value.entries
+	if !l.failed {
+		l.at = time.Now()
 	}
-	l.entries = slices.SortedFunc(slices.Values(l.entries), byName) // known sorts all entries faster if this part is already sorted
+	if last != nil && (l.failed || len(l.entries) == 0 && !l.complete) {
+		l.entries, l.at = append(l.entries, last.Value.entries...), last.Value.at
+	}
+	l.entries = slices.SortedFunc(slices.Values(l.entries), byName) // an index is built faster if this part is already sorted
+	l.entries = slices.Compact(l.entries)
+	if o.Changed == nil {
+		return l
+	}
+	l.changed = map[entry]time.Time{}
+	for _, e := range l.entries {
+		if at := o.Changed(e.Address, provider.Version{}); !at.IsZero() {
+			l.changed[e] = at
+		}
+	}
 	return l
 }
 
@@ -105,9 +246,6 @@ type entry struct{ subject.Address }
 
 // What returns the word for the entry's kind.
 func (e entry) What() string { return string(e.Kind()) }
-
-// name returns the type of a provider, or the name of a module.
-func (e entry) name() string { return e.Parts()[2] }
 
 // Short returns the address after the namespace: TYPE or NAME/SYSTEM.
 func (e entry) Short() string {
@@ -127,15 +265,68 @@ func (e entry) versionPage(v provider.Version) string {
 	return path
 }
 
-// byName orders entries by the parts of their addresses.
-func byName(a, b entry) int {
-	first, second := a.Parts(), b.Parts()
-	return slices.Compare(first[:], second[:])
+// key returns the lower-case texts in which a search looks for words: the path, and the displayed form if it differs.
+func (e entry) key() string {
+	path := strings.ToLower(e.Path())
+	if strings.Contains(e.Hostname(), "xn--") {
+		return path + "\n" + strings.ToLower(e.String())
+	}
+	return path
 }
 
-// readable returns the entries that the client may read. It overwrites the given slice.
-func readable(who *access.Client, all []entry) []entry {
-	return slices.DeleteFunc(all, func(e entry) bool { return !who.MayRead(e.Address) })
+// byName orders entries by the parts of their addresses, in natural order.
+func byName(a, b entry) int {
+	first, second := a.Parts(), b.Parts()
+	return slices.CompareFunc(first[:], second[:], natural)
+}
+
+// natural compares texts as people sort them: a number in a text counts as one character, so that p2 comes before p10.
+// Only equal texts compare as equal.
+func natural(a, b string) int {
+	i, j := 0, 0
+	for i < len(a) && j < len(b) {
+		if first, second := digits(a[i:]), digits(b[j:]); first != "" && second != "" {
+			i, j = i+len(first), j+len(second)
+			first, second = strings.TrimLeft(first, "0"), strings.TrimLeft(second, "0")
+			if c := cmp.Or(cmp.Compare(len(first), len(second)), strings.Compare(first, second)); c != 0 {
+				return c
+			}
+			continue
+		}
+		if a[i] != b[j] {
+			return cmp.Compare(a[i], b[j])
+		}
+		i, j = i+1, j+1
+	}
+	return cmp.Or(cmp.Compare(len(a)-i, len(b)-j), strings.Compare(a, b))
+}
+
+// digits returns the digits at the beginning of a text.
+func digits(text string) string {
+	n := 0
+	for n < len(text) && '0' <= text[n] && text[n] <= '9' {
+		n++
+	}
+	return text[:n]
+}
+
+// mayRead reports whether the client may read an entry.
+func (p *page) mayRead(who *access.Client, e entry) bool {
+	return p.Access == nil || who.MayRead(e.Address)
+}
+
+// readable returns those of the given entries that the client may read.
+func (p *page) readable(who *access.Client, all []entry) []entry {
+	if p.Access == nil {
+		return all
+	}
+	var out []entry
+	for _, e := range all {
+		if p.mayRead(who, e) {
+			out = append(out, e)
+		}
+	}
+	return out
 }
 
 // entriesOf returns the entries of addresses.
@@ -145,69 +336,4 @@ func entriesOf[A subject.Address](all []A) []entry {
 		out[i].Address = a
 	}
 	return out
-}
-
-const (
-	overviewReads    = 8           // how many providers and modules a list reads concurrently
-	overviewPatience = time.Second // how long the page waits for these reads; they continue, for the next request
-)
-
-// overviewView is a provider or module in a list. Only the address is set if the registry has no versions, or did not
-// answer in time.
-type overviewView struct {
-	entry
-	Newest   *rowView // the newest stored version
-	Versions int      // the number of stored versions, including denied versions
-}
-
-// listView is a list of providers and modules.
-type listView struct {
-	Base  string
-	Found []overviewView
-}
-
-// newList returns a list without details.
-func newList(r *http.Request, all []entry) listView {
-	out := listView{base(r), make([]overviewView, len(all))}
-	for i, e := range all {
-		out.Found[i].entry = e
-	}
-	return out
-}
-
-// overviews returns a list with the newest stored versions. For each provider and module, it reads the list of versions
-// and one version, never from an origin.
-func (p *page) overviews(r *http.Request, all []entry) listView {
-	out := newList(r, all)
-	ctx, cancel := context.WithTimeout(r.Context(), overviewPatience)
-	defer cancel()
-	view := p.Catalog.Registry()
-	var group errgroup.Group
-	group.SetLimit(overviewReads)
-	for i := range out.Found {
-		group.Go(func() error {
-			p.overview(ctx, view, &out.Found[i])
-			return nil
-		})
-	}
-	group.Wait()
-	return out
-}
-
-func (p *page) overview(ctx context.Context, view catalog.View, o *overviewView) {
-	list, err := view.Versions(ctx, o.Address)
-	if err != nil {
-		return
-	}
-	newest := newestOf(list.Versions)
-	if newest.IsZero() {
-		return
-	}
-	var row rowView
-	if m, ok := o.Address.(module.Address); ok {
-		row = p.moduleRow(ctx, view, list, m, newest)
-	} else {
-		row = p.row(ctx, view, list, newest)
-	}
-	o.Newest, o.Versions = &row, len(list.All())
 }

@@ -78,6 +78,7 @@ func (p *page) module(w http.ResponseWriter, r *http.Request) {
 		v.Shown.Manual = p.manual(ctx, r, view, a, list, v.chosen.version)
 	}
 	v.versionsView = listVersions(ctx, r, list, v.chosen, func(ctx context.Context, of provider.Version) rowView { return p.moduleRow(ctx, view, list, a, of) })
+	v.Twins = p.twins(r, v.entry)
 	v.Confirmed, v.Pulls = view.Confirmed(a), p.MayFetch(r) && p.Pulls(a)
 	p.render(w, r, http.StatusOK, "module", layout{Title: v.title(), View: v})
 }
@@ -131,7 +132,7 @@ func (p *page) moduleRow(ctx context.Context, view catalog.View, list *catalog.I
 	case err != nil:
 		row.State = rowUnknown
 	default:
-		row.Size = item.Found.Packages[0].Size
+		row.Size, row.Pushed = item.Found.Packages[0].Size, p.pushed(a, v)
 	}
 	return row
 }

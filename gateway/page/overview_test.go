@@ -37,8 +37,12 @@ func TestOverviews(t *testing.T) {
 	b.registry.Reset()
 	b.origin.Reset()
 	for _, path := range []string{"/", "/search", escaped("acme")} {
-		a := c.want(path, 200, widget.String()+" 1.0.0 1 version ", "bytes signed", gauge.String()+" 1.23.0 26 versions ", "no evidence", offered.String(), "elsewhere.example/acme/none")
-		if strings.Contains(a.text(), offered.String()+" 1.0.0") {
+		widgetName, gaugeName := widget.String(), gauge.String()
+		if path == "/" {
+			widgetName, gaugeName = "widget", "gauge" // below the namespace
+		}
+		a := c.want(path, 200, "4 providers", widgetName+" 1.0.0 1 2 ", "bytes signed "+b.signer.Fingerprint()[24:], gaugeName+" 1.23.0 26 1 ", "no evidence", "offered", "none")
+		if strings.Contains(a.text(), "offered 1.0.0") {
 			t.Errorf("%s: a version at the origin counts as stored:\n%s", path, a.text())
 		}
 	}
@@ -59,7 +63,7 @@ func TestOverviewsWithoutAnAnswer(t *testing.T) {
 	b.options.Configured = []subject.Address{widget}
 	b.catalog.Timeout = time.Hour
 	b.lie("/tags/list", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
-	if a := b.serve(nil).want("/", 200, widget.String()); strings.Contains(a.text(), "1 version") {
+	if a := b.serve(nil).want("/", 200, host+"/acme widget"); strings.Contains(a.text(), "widget 1.0.0") {
 		t.Errorf("the list says\n%s", a.text())
 	}
 }

@@ -29,6 +29,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/gateway"
 	"github.com/ocibridge/ocibridge/gateway/access"
+	"github.com/ocibridge/ocibridge/internal/base/fresh"
 	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/provider"
@@ -46,6 +47,19 @@ type Setup struct {
 	// TokenVariable is the environment variable that can replace the block with the token.
 	TokenVariable string
 	Tools         []Tool // other tools and CI systems
+}
+
+// first returns the ID of the first part that is not empty.
+func (s Setup) first() string {
+	for _, part := range []struct{ id, text string }{{"terraform", s.Terraform}, {"opentofu", s.OpenTofu}, {"oci-mirror", s.OCI}, {"host", s.Hosts}, {"module", s.Module}} {
+		if part.text != "" {
+			return part.id
+		}
+	}
+	if len(s.Tools) > 0 {
+		return s.Tools[0].Name
+	}
+	return "token"
 }
 
 // Tool is the configuration of a tool that users can copy from the page.
@@ -77,7 +91,10 @@ type Options struct {
 	Policy func(provider.Address) trust.Policy
 	// Pulls reports whether the gateway fetches missing versions of a provider or a module from its origin. If nil, it never
 	// does.
-	Pulls      func(subject.Address) bool
+	Pulls func(subject.Address) bool
+	// Changed returns when a version was last pushed or, for the zero version, when the list of versions last changed. It
+	// returns the zero time if the registry does not say. It sends no request. If nil, the registry never says.
+	Changed    func(subject.Address, provider.Version) time.Time
 	Configured []subject.Address           // the providers and modules that the configuration names
 	List       func(context.Context) Names // lists the registry's catalog; nil if it has none
 	// ListTTL is the minimum time for which a list of the registry is current. 0 means 30 seconds. The list of a slow
@@ -89,6 +106,7 @@ type Options struct {
 type Names struct {
 	All      []subject.Address
 	Complete bool // the registry has no others
+	Failed   bool // a registry failed to send its list, so All lacks its providers and modules
 }
 
 // Limits of one page's content, and of the time to read it.
@@ -96,7 +114,9 @@ const (
 	metadataTimeout    = 8 * time.Second // as for the documents of the protocols
 	versionsPerPage    = 20
 	searchesPerPage    = 50
-	frontEntries       = 12 // the maximum number of providers, and of modules, on the front page
+	frontEntries       = 25  // the maximum number of providers, and of modules, on one page of the front
+	keyReads           = 100 // the maximum number of providers that a search for a key reads
+	suggestedEntries   = 8   // the maximum number of answers to a search while typing
 	maxQuery           = 300
 	versionReads       = 8
 	listVersionsWithin = 4 * time.Second
@@ -105,6 +125,7 @@ const (
 type page struct {
 	Options
 	directory *directory
+	summaries *fresh.Cache[entry, summary]
 	pulls     bool // the gateway fetches some providers from their origins
 	routes    *mux.Router
 }
@@ -122,6 +143,8 @@ func New(o Options) http.Handler {
 	}
 	p := &page{Options: o, pulls: pulls}
 	p.directory = newDirectory(o)
+	p.summaries = p.newSummaries()
+	p.directory.changed = p.lastChange
 	r := mux.NewRouter().SkipClean(true)
 	r.NotFoundHandler = http.HandlerFunc(p.notFound)
 	r.HandleFunc("/", p.front)
@@ -139,8 +162,8 @@ func New(o Options) http.Handler {
 	return p
 }
 
-// policy allows only assets of the page's own host, and no inline scripts or styles.
-const policy = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+// policy allows only assets of the page's own host, and no inline scripts or styles. The search box asks the same host.
+const policy = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
 // ServeHTTP implements [http.Handler].
 func (p *page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -184,17 +207,5 @@ func withoutSlash(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusSeeOther)
 }
 
-// gatewayURL returns the gateway's URL for clients, with a slash at the end. It is the first of these that exists: the
-// public URL, an https URL with the request's Host if that is valid, the gateway's Address, or a placeholder.
-func (p *page) gatewayURL(r *http.Request) *url.URL {
-	switch {
-	case p.PublicURL != nil:
-		return p.PublicURL
-	case gateway.ValidHost(r.Host):
-		// Clients require TLS. If this request came without TLS, a proxy must have terminated TLS.
-		return &url.URL{Scheme: "https", Host: strings.ToLower(r.Host), Path: "/"}
-	case p.Address != nil:
-		return p.Address
-	}
-	return &url.URL{Scheme: "https", Host: "gateway.example", Path: "/"}
-}
+// gatewayURL returns the gateway's URL for clients, with a slash at the end.
+func (p *page) gatewayURL(r *http.Request) *url.URL { return p.ClientURL(r) }

@@ -46,30 +46,30 @@ func TestSignatureStates(t *testing.T) {
 		return strings.TrimPrefix(gateway, "https://") + a.Path() + ":" + v.String()
 	}
 	c := b.serve(nil)
-	c.want(widgetPage+"/1.0.0", 200, "Signed, key not pinned", fingerprint, "Source "+host+", signed by the key below", "5.0, 6.1", "Published 4 March 2025", "Source code https://code.acme.example/widget", "Constraint ~&gt; 1.0",
+	c.want(widgetPage+"/1.0.0", 200, "1.0.0 signed", fingerprint, "a key that came with the packages", "Source "+host+", signed by the key below", "5.0, 6.1", "Published 4 March 2025", "Source code https://code.acme.example/widget", "version = &#34;~&gt; 1.0&#34;",
 		"zh:"+r.Packages[0].SHA256, "h1:", r.Packages[0].Filename, "linux_amd64", "darwin_arm64", "gateway.example/"+widget.Path()+":1.0.0",
 		`source = &#34;`+widget.String()+`&#34;`, "1.2.0 no evidence", "1.1.0 checksum only", "1.0.0 signed")
-	c.want(widgetPage+"/1.1.0", 200, "Checksum only", "Source "+host)
-	c.want(widgetPage+"/1.1.1", 200, "1.1.1 Checksum only", "there is nothing to check now", "1.1.1 checksum only")
-	c.want(widgetPage, 200, "1.2.0 newest No evidence")
+	c.want(widgetPage+"/1.1.0", 200, "1.1.0 checksum only", "Source "+host)
+	c.want(widgetPage+"/1.1.1", 200, "1.1.1 checksum only", "there is nothing to check now", "1.1.1 checksum only")
+	c.want(widgetPage, 200, "1.2.0 newest no evidence")
 
 	b.push(widget, "0.9.0", true)
 	stored.ReplaceEvidence(t, b.repository(widget), widget.String(), "0.9.0", stored.Commented(t, b.signer))
-	if a := b.serve(nil).want(widgetPage+"/0.9.0", 200, "The evidence is invalid"); strings.Contains(a.text(), "SHA256SUMS") {
+	if a := b.serve(nil).want(widgetPage+"/0.9.0", 200, "0.9.0 evidence not valid"); strings.Contains(a.text(), "SHA256SUMS") {
 		t.Errorf("the page offers a malformed checksum document: %s", a.text())
 	}
 
 	b.options.Policy = func(provider.Address) trust.Policy { return trust.Policy{Keys: []string{fingerprint}} }
 	c = b.serve(nil)
-	c.want(widgetPage+"/1.0.0", 200, "Signed by a pinned key", fingerprint)
-	c.want(widgetPage+"/1.1.0", 200, "Not signed by a pinned key")
+	c.want(widgetPage+"/1.0.0", 200, "signed pinned key", fingerprint)
+	c.want(widgetPage+"/1.1.0", 200, "not signed by a pinned key")
 	b.options.Policy = func(provider.Address) trust.Policy { return trust.Policy{Keys: []string{strings.Repeat("A", 40)}} }
-	if a := b.serve(nil).want(widgetPage+"/1.0.0", 200, "Not signed by a pinned key"); strings.Contains(a.text(), fingerprint) {
+	if a := b.serve(nil).want(widgetPage+"/1.0.0", 200, "not signed by a pinned key"); strings.Contains(a.text(), fingerprint) {
 		t.Errorf("the page names a signer that is not pinned: %s", a.text())
 	}
 
 	b.lie("/blobs/", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "down", http.StatusServiceUnavailable) })
-	b.serve(nil).want(widgetPage+"/1.0.0", 200, "Signature unknown", "zh:"+r.Packages[0].SHA256)
+	b.serve(nil).want(widgetPage+"/1.0.0", 200, "not known now", "did not return the evidence", "zh:"+r.Packages[0].SHA256)
 }
 
 // TestSignedUnderAnotherName shows that the page marks a version if its signed file names are not the
@@ -81,13 +81,13 @@ func TestSignedUnderAnotherName(t *testing.T) {
 	b.zips = ""
 	b.push(widget, "1.1.0", true)
 	c := b.serve(nil)
-	a := c.want(widgetPage+"/1.0.0", 200, "Signed under another name Use it", b.signer.Fingerprint(), "Widget_linux_amd64.zip Signed under another name", "1.0.0 signed under another name", "1.1.0 signed")
+	a := c.want(widgetPage+"/1.0.0", 200, "signed under another name Use it", b.signer.Fingerprint(), "Widget_linux_amd64.zip signed under another name", "1.0.0 signed under another name", "1.1.0 signed")
 	for _, wrong := range []string{"does not vouch", "Not all platforms"} {
 		if strings.Contains(a.text(), wrong) {
 			t.Errorf("the page says %q: %s", wrong, a.text())
 		}
 	}
-	if a := c.want(widgetPage+"/1.1.0", 200, "Signed, key not pinned"); strings.Contains(a.text(), "Signed under another name") {
+	if a := c.want(widgetPage+"/1.1.0", 200, "1.1.0 newest signed Use it"); strings.Contains(a.text(), "1.1.0 newest signed under another name") {
 		t.Errorf("the other version: %s", a.text())
 	}
 }
@@ -277,7 +277,7 @@ func TestPagesAreSelfContained(t *testing.T) {
 		a := c.do(req)
 		for name, want := range map[string]string{
 			"Content-Type": "text/html; charset=utf-8", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-cache",
-			"Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+			"Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
 		} {
 			if got := a.header.Get(name); got != want {
 				t.Errorf("%s: %s: %q", p, name, got)
@@ -325,8 +325,16 @@ func TestMissingManifest(t *testing.T) {
 	b.must(repo.PushReference(t.Context(), desc, bytes.NewReader(data), "1.0.0"))
 	b.must(repo.Delete(t.Context(), v.Packages[0].Manifest))
 	a := b.serve(nil).get(widgetPage + "/1.0.0")
-	_, broken, _ := strings.Cut(a.body, "<h3>"+v.Packages[0].Platform.String())
-	broken, whole, _ := strings.Cut(broken, "<h3>"+v.Packages[1].Platform.String())
+	// The parts about each platform: its row in the table, and its hashes.
+	about := map[provider.Platform]string{}
+	for _, pkg := range v.Packages {
+		for _, begin := range []string{"<th scope=\"row\">", "<dt>"} {
+			_, part, _ := strings.Cut(a.body, begin+pkg.Platform.String())
+			part, _, _ = strings.Cut(part, begin)
+			about[pkg.Platform] += part
+		}
+	}
+	broken, whole := about[v.Packages[0].Platform], about[v.Packages[1].Platform]
 	if a.status != http.StatusOK || !strings.Contains(broken, "The registry lacks its manifest") || !strings.Contains(broken, v.Packages[0].Manifest.Digest.String()) || strings.Contains(broken, "zh") {
 		t.Errorf("status %d: %s", a.status, broken)
 	}
@@ -419,7 +427,7 @@ func TestHostnameInUnicode(t *testing.T) {
 // TestAssets shows that browsers can cache assets, and download an asset again only if it has changed.
 func TestAssets(t *testing.T) {
 	c := newBench(t).serve(access.New(access.Options{}))
-	for name, contentType := range map[string]string{"page.css": "text/css", "copy.js": "text/javascript", "mark.svg": "image/svg+xml"} {
+	for name, contentType := range map[string]string{"page.css": "text/css", "copy.js": "text/javascript", "find.js": "text/javascript", "mark.svg": "image/svg+xml"} {
 		a := c.get("/assets/" + name)
 		if a.status != http.StatusOK || a.header.Get("Cache-Control") != "public, no-cache" || !strings.HasPrefix(a.header.Get("Content-Type"), contentType) {
 			t.Errorf("%s: %d %v", name, a.status, a.header)
@@ -504,13 +512,13 @@ func TestSearch(t *testing.T) {
 func TestManyProviders(t *testing.T) {
 	b := newBench(t)
 	var all []subject.Address // the gateway does not serve them, so that the page reads no versions
-	for i := range 5000 {
+	for i := range 8000 {
 		all = append(all, provider.MustParseAddress(fmt.Sprintf("elsewhere.example/n%d/p%04d", i%7, i)))
 	}
 	all = append(all, provider.MustParseAddress("bücher.example/acme/shelf"))
 	b.options.List = func(context.Context) page.Names { return page.Names{All: all, Complete: true} }
 	c := b.serve(nil)
-	c.want("/", 200, "elsewhere.example/n0/p0000", "All known providers")
+	c.want("/", 200, "8001 providers", "elsewhere.example/n0 p0000", "p0049", "Page 1 of 321")
 	c.want(escaped("p49 n3"), 200, "14 providers whose address matches", "elsewhere.example/n3/p4903")
 	for _, path := range []string{"/", "/search", escaped("p4999")} {
 		if n := testing.AllocsPerRun(3, func() { c.get(path) }); n > 2*float64(len(all)) {

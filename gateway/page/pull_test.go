@@ -59,7 +59,7 @@ func TestPullThroughOnPages(t *testing.T) {
 	}
 	b.origin.Reset()
 	widgets := c.get("/p/" + widget.Path() + "/1.0.0")
-	for _, want := range []string{"1.0.0 signed", "2.0.0 at its origin linux_amd64", "3.0.0-beta.1 at its origin", "Signed, key not pinned", "Index sha256:", "Source " + host} {
+	for _, want := range []string{"1.0.0 signed", "2.0.0 at its origin linux_amd64", "3.0.0-beta.1 at its origin", "1.0.0 signed Use it", "Index sha256:", "Source " + host} {
 		if !widgets.has(want) {
 			t.Errorf("no %q in\n%s", want, widgets.text())
 		}
@@ -71,7 +71,7 @@ func TestPullThroughOnPages(t *testing.T) {
 		t.Errorf("listing versions caused %d requests to the origin for single versions", n)
 	}
 	newest := c.get("/p/" + widget.Path())
-	for _, want := range []string{"2.0.0 newest", "linux_amd64 at its origin", "It is not there yet.", "the gateway fetches it from " + host, "Source " + host, b.signer.Fingerprint(), "zh:" + later.Package("linux", "amd64").SHA256} {
+	for _, want := range []string{"2.0.0 newest", later.Package("linux", "amd64").Filename + " at its origin", "It is not there yet.", "the gateway fetches it from " + host, "Source " + host, b.signer.Fingerprint(), "zh:" + later.Package("linux", "amd64").SHA256} {
 		if !newest.has(want) {
 			t.Errorf("no %q in\n%s", want, newest.text())
 		}
@@ -95,7 +95,7 @@ func TestPullThroughOnPages(t *testing.T) {
 	for path, want := range map[string]string{
 		"/p/" + host + "/acme/absent":        "The registry has no version of it, and its origin",
 		"/p/" + widget.Path() + "/9.0.0":     "The registry does not have it, and its origin",
-		"/p/" + host + "/tools/absent":       "To add it, run: ocibridge push",
+		"/p/" + host + "/tools/absent":       "If its origin has it, this adds it to the registry: ocibridge push &#39;" + host + "/tools/absent@&gt;= 0&#39;",
 		"/p/" + host + "/tools/absent/1.0.0": "The registry says",
 	} {
 		if got := c.get(path); got.status != http.StatusNotFound || !got.has(want) || strings.HasPrefix(path, "/p/"+host+"/acme/") && got.has("ocibridge push") {

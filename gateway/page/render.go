@@ -9,6 +9,7 @@ import (
 	"html/template"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -26,7 +27,9 @@ import (
 	"github.com/ocibridge/ocibridge/gateway/verify"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 	"github.com/ocibridge/ocibridge/internal/base/respond"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/module"
+	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
 )
 
@@ -52,10 +55,10 @@ func (p *page) asset(w http.ResponseWriter, r *http.Request) {
 
 // views returns the templates of the pages by name, each with the layout. Only a gateway that shows pages parses them.
 var views = sync.OnceValue(func() map[string]*template.Template {
-	functions := template.FuncMap{"bytes": humanBytes, "utc": utc, "date": date, "code": newCode, "display": displayHost}
-	layout := template.Must(template.New("").Funcs(functions).ParseFS(templateFiles, "templates/layout.html", "templates/parts.html", "templates/manual.html"))
+	functions := template.FuncMap{"bytes": humanBytes, "utc": utc, "date": date, "ago": ago, "code": newCode, "display": displayHost, "day": day, "pieces": pieces, "parts": pathParts, "keyID": keyID, "tab": newTab}
+	layout := template.Must(template.New("").Funcs(functions).ParseFS(templateFiles, "templates/layout.html", "templates/parts.html", "templates/manual.html", "templates/docsnav.html"))
 	out := map[string]*template.Template{}
-	for _, name := range []string{"front", "search", "provider", "module", "message"} {
+	for _, name := range []string{"front", "search", "provider", "docs", "module", "message"} {
 		out[name] = template.Must(template.Must(layout.Clone()).ParseFS(templateFiles, "templates/"+name+".html"))
 	}
 	return out
@@ -65,6 +68,39 @@ var views = sync.OnceValue(func() map[string]*template.Template {
 type codeView struct{ Label, Text string }
 
 func newCode(label, text string) codeView { return codeView{label, text} }
+
+// tabView is a control that shows one part of the client setup.
+type tabView struct {
+	ID, Title string
+	Checked   bool
+}
+
+func newTab(id, title, checked string) tabView { return tabView{id, title, id == checked} }
+
+// pieces splits a name at the places where a line may break: after each -, _, . and /.
+func pieces(name string) (out []string) {
+	for from := 0; from < len(name); {
+		n := strings.IndexAny(name[from:], "-_./")
+		if n < 0 {
+			return append(out, name[from:])
+		}
+		out, from = append(out, name[from:from+n+1]), from+n+1
+	}
+	return out
+}
+
+// pathParts splits an address after each slash. A line breaks inside a part only if the part is longer than a line.
+func pathParts(address string) []string {
+	return slices.DeleteFunc(strings.SplitAfter(address, "/"), func(part string) bool { return part == "" })
+}
+
+// keyID returns the 64-bit ID of an OpenPGP key with a fingerprint.
+func keyID(fingerprint string) string {
+	if len(fingerprint) == 64 {
+		return fingerprint[:16] // of version 6
+	}
+	return fingerprint[max(0, len(fingerprint)-16):]
+}
 
 func displayHost(name string) string { return svchost.Hostname(name).ForDisplay() }
 
@@ -76,6 +112,7 @@ type layout struct {
 	Who        string // the name of the signed-in user
 	Controlled bool   // there is access control, so users can sign in
 	Front      bool   // this is the page at the root
+	Suggests   bool   // the search box may ask for answers while the user types
 	View       any
 }
 
@@ -91,6 +128,7 @@ func base(r *http.Request) string {
 // It removes control characters and marks that change the direction of text, because texts can come from anywhere.
 func (p *page) render(w http.ResponseWriter, r *http.Request, status int, view string, l layout) {
 	l.Base, l.Controlled, l.Who = base(r), p.Access != nil, access.NameOf(r.Context())
+	l.Suggests = !l.Controlled || l.Who != ""
 	var body bytes.Buffer
 	if err := views()[view].ExecuteTemplate(&body, "layout.html", l); err != nil {
 		p.Log.ErrorContext(r.Context(), "cannot write a page", "path", r.URL.Path, "err", err)
@@ -119,7 +157,23 @@ func humanBytes(n int64) string {
 	return fmt.Sprintf("%.1f %cB", f, units[i])
 }
 
+func day(t time.Time) string { return t.UTC().Format(time.DateOnly) }
+
 func utc(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }
+
+// ago formats the age of a time for people.
+func ago(t time.Time) string {
+	switch age := max(time.Since(t), time.Second); {
+	case age < 2*time.Minute:
+		return hint.Count(int(age/time.Second), "second") + " ago"
+	case age < 2*time.Hour:
+		return hint.Count(int(age/time.Minute), "minute") + " ago"
+	case age < 48*time.Hour:
+		return hint.Count(int(age/time.Hour), "hour") + " ago"
+	default:
+		return hint.Count(int(age/(24*time.Hour)), "day") + " ago"
+	}
+}
 
 // date formats a time of RFC 3339 as a date for people.
 func date(rfc3339 string) string {
@@ -141,9 +195,35 @@ type messageView struct {
 	Origin           string             // the host from which the gateway fetches missing versions, or to which it redirects clients, or ""
 	Reason           string             // why the configuration denies the version, or ""
 	Approvals        []approval.Missing // the approvals that the version lacks
+	Add              *addView           // how to add what is missing, or nil
 	Who              string             // the name of the client
 	Again            int                // seconds until a retry may succeed; 0 if the error is not temporary
 	RequestID        string
+}
+
+// addView is a command that adds a missing version to the registry.
+type addView struct {
+	Command string
+	Own     bool // the version has no origin: it comes from a folder
+}
+
+// add returns the command that adds a version, or the newest version if the text is no version.
+func (p *page) add(e entry, version string) *addView {
+	command, folder := "ocibridge push", "--release-dir dist"
+	if e.Kind() == subject.Module {
+		command, folder = "ocibridge module push", "."
+	}
+	v, err := provider.ParseVersion(version)
+	switch own := e.Hostname() == p.OwnHost(); {
+	case own && err != nil:
+		return &addView{fmt.Sprintf("%s %s --as %s@1.0.0", command, folder, e), own}
+	case own:
+		return &addView{fmt.Sprintf("%s %s --as %s@%s", command, folder, e, v), own}
+	case err != nil:
+		return &addView{fmt.Sprintf("%s '%s@>= 0'", command, e), own}
+	default:
+		return &addView{fmt.Sprintf("%s %s@%s", command, e, v), own}
+	}
 }
 
 // kindOf returns the kind of message for err. version is "" if err concerns a whole provider.
@@ -220,6 +300,8 @@ func (p *page) fail(w http.ResponseWriter, r *http.Request, e entry, version str
 	m := messageView{Kind: kindOf(err, version), Status: gateway.StatusOf(err), What: e.What(), Address: e.String(), Version: version, Reason: reasonOf(err), Approvals: missingOf(err)}
 	if p.reachesOrigin(r, e, m.Status) {
 		m.Origin, m.Pulled = displayHost(e.Hostname()), p.Pulls(e.Address)
+	} else if m.Kind == "no provider" || m.Kind == "no version" {
+		m.Add = p.add(e, mux.Vars(r)["version"])
 	}
 	if m.Status >= 500 {
 		m.Again = gateway.RetryAfterOf(err)

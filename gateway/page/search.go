@@ -1,8 +1,10 @@
 package page
 
 import (
-	"cmp"
+	"encoding/json"
+	"iter"
 	"net/http"
+	"net/url"
 	"regexp"
 	"slices"
 	"strconv"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/opentofu/svchost"
 
+	"github.com/ocibridge/ocibridge/gateway/access"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/module"
@@ -21,36 +24,60 @@ import (
 type frontView struct {
 	Host      string // the gateway's host
 	Setup     Setup
-	Providers listView // some of the known providers
-	Modules   listView // some of the known modules
-	More      bool     // there are others
-	Pending   bool
-	Locked    bool // providers and modules are visible only after signing in
-	Pulls     bool // missing versions are fetched from origins
+	Tab       string       // the ID of the part of Setup that is shown first
+	Providers tableView    // one page of the known providers
+	Modules   tableView    // one page of the known modules
+	Total     string       // such as 2 providers and 1 module
+	Newest    bool         // the tables begin with the last change
+	Trouble   *troubleView // nil if the registry answers
+	Locked    bool         // providers and modules are visible only after signing in
+	Pulls     bool         // missing versions are fetched from origins
 }
 
-// front shows the client configuration to everyone, and some providers and modules to users who may read them.
+// front shows the client configuration to everyone, and providers and modules to users who may read them.
 func (p *page) front(w http.ResponseWriter, r *http.Request) {
 	at := p.gatewayURL(r)
-	v := frontView{Host: at.Host, Pulls: p.pulls && p.MayFetch(r)}
+	v := frontView{Host: at.Host, Pulls: p.pulls && p.MayFetch(r), Newest: r.URL.Query().Get("order") == "newest"}
 	who, err := p.Access.Person(r)
 	if err != nil && r.Header.Get("Authorization") != "" {
 		p.Access.Refused(err) // a request without a token is not a refusal
 	}
 	var hosts []svchost.Hostname
 	if v.Locked = err != nil; !v.Locked {
-		k := p.directory.known(r.Context())
-		providers, modules := split(readable(who, k.entries))
-		hosts = hostsOf(modules)
-		v.More, v.Pending = max(len(providers), len(modules)) > frontEntries, k.pending
-		shown := p.overviews(r, slices.Concat(first(providers), first(modules)))
-		n := len(first(providers))
-		v.Providers, v.Modules = listView{shown.Base, shown.Found[:n]}, listView{shown.Base, shown.Found[n:]}
+		hosts = p.frontTables(r, who, &v)
 	}
 	if p.Setup != nil {
 		v.Setup = p.Setup(at.String(), !v.Locked, hosts)
+		v.Tab = v.Setup.first()
 	}
 	p.render(w, r, http.StatusOK, "front", layout{Title: "Providers at " + v.Host, Front: true, View: v})
+}
+
+// frontTables adds the tables of the front page, and returns the hosts of the modules that the client may read.
+func (p *page) frontTables(r *http.Request, who *access.Client, v *frontView) []svchost.Hostname {
+	k := p.directory.known(r.Context())
+	providers, modules := p.readable(who, k.providers), p.readable(who, k.modules)
+	hosts := hostsOf(modules)
+	v.Total = counted(len(providers), len(modules))
+	if v.Newest {
+		providers, modules = k.newest()
+		providers, modules = p.readable(who, providers), p.readable(who, modules)
+	}
+	asked, order := r.URL.Query(), ""
+	if v.Newest {
+		order = "newest"
+	}
+	of, from, to := newPager(len(providers), frontEntries, asked.Get("providers"))
+	ofModules, fromModule, toModule := newPager(len(modules), frontEntries, asked.Get("modules"))
+	of.label("the providers", "Before", "Further")
+	of.link("providers", "#providers", url.Values{"order": {order}, "modules": {ofModules.current()}})
+	ofModules.label("the modules", "Before", "Further")
+	ofModules.link("modules", "#modules", url.Values{"order": {order}, "providers": {of.current()}})
+	rows := p.overviews(r.Context(), k, slices.Concat(providers[from:to], modules[fromModule:toModule]))
+	v.Providers, v.Modules = newTable(r, rows[:to-from], !v.Newest), newTable(r, rows[to-from:], !v.Newest)
+	v.Providers.Pages, v.Modules.Pages, v.Modules.Modules = of, ofModules, true
+	v.Trouble = p.troubleOf(k, v.Providers, v.Modules)
+	return hosts
 }
 
 // split returns the providers and the modules among entries.
@@ -59,34 +86,37 @@ func split(all []entry) (providers, modules []entry) {
 	return by[subject.Provider], by[subject.Module]
 }
 
-// hostsOf returns the hosts of sorted modules.
+// hostsOf returns the hosts of modules that are sorted by host.
 func hostsOf(modules []entry) []svchost.Hostname {
 	var out []svchost.Hostname
 	for _, e := range modules {
-		out = append(out, svchost.Hostname(e.Hostname()))
+		if host := svchost.Hostname(e.Hostname()); len(out) == 0 || out[len(out)-1] != host {
+			out = append(out, host)
+		}
 	}
-	return slices.Compact(out)
+	return out
 }
-
-// first returns the entries for the front page.
-func first(all []entry) []entry { return all[:min(len(all), frontEntries)] }
 
 // searchView is the result of a search.
 type searchView struct {
 	Query    string
-	Found    listView
-	Total    string   // such as 2 providers and 1 module
-	Maybe    listView // suggestions if the query lacks a host name
-	Bad      bool     // no address can contain the query
-	Complete bool     // the search covered all providers and modules in the registry
-	Pending  bool
-	Pulls    bool // missing versions are fetched from origins
-	Pages    pager
+	Key      string // the key that signed what was found, or "" if the query names none
+	Found    tableView
+	Total    string       // such as 2 providers and 1 module
+	Maybe    []entry      // suggestions if the query lacks a host name
+	Bad      bool         // no address can contain the query
+	Complete bool         // the search covered all providers and modules in the registry
+	Trouble  *troubleView // nil if the registry answers
+	Pulls    bool         // missing versions are fetched from origins
 }
 
 // search redirects to the page of a provider or module if the query is its address. Otherwise it lists the providers
-// and modules whose addresses contain all words of the query.
+// and modules whose addresses contain all words of the query, or that a key in the query has signed.
 func (p *page) search(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Query().Has("suggest") {
+		p.suggest(w, r)
+		return
+	}
 	who := p.known(w, r)
 	if who == nil {
 		return
@@ -98,18 +128,21 @@ func (p *page) search(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	k := p.directory.known(r.Context())
-	words := strings.Fields(strings.ToLower(query))
-	all := readable(who, slices.DeleteFunc(k.entries, func(e entry) bool { return !matches(e, words) }))
-	if len(words) == 1 {
-		slices.SortStableFunc(all, func(a, b entry) int { return cmp.Compare(rank(a, words[0]), rank(b, words[0])) })
+	v := searchView{Query: query, Complete: k.complete, Pulls: p.pulls && p.MayFetch(r)}
+	all := p.find(k, who, query)
+	if key := keyOf(query); key != "" && len(all) == 0 {
+		v.Key, all = key, p.signedBy(r, k, who, key)
 	}
-	v := searchView{Query: query, Total: counted(all), Complete: k.complete, Pending: k.pending, Pulls: p.pulls && p.MayFetch(r)}
-	v.Maybe = newList(r, suggestions(query, all))
-	v.Bad = len(all) == 0 && !plausible(query)
-	var from, to int
-	v.Pages, from, to = newPager(len(all), searchesPerPage, r.URL.Query().Get("page"))
-	v.Pages.Query, v.Pages.What, v.Pages.Back, v.Pages.On = query, "the list", "Before", "Further"
-	v.Found = p.overviews(r, all[from:to])
+	providers, modules := kinds(all)
+	v.Total = counted(providers, modules)
+	v.Maybe = suggestions(query, all)
+	v.Bad = len(all) == 0 && v.Key == "" && !plausible(query)
+	pages, from, to := newPager(len(all), searchesPerPage, r.URL.Query().Get("page"))
+	pages.label("the list", "Before", "Further")
+	pages.link("page", "", url.Values{"q": {query}})
+	v.Found = newTable(r, p.overviews(r.Context(), k, all[from:to]), false)
+	v.Found.Pages, v.Found.Modules = pages, providers == 0
+	v.Trouble = p.troubleOf(k, v.Found)
 	title := "Providers and modules"
 	if query != "" {
 		title = "Search for " + query
@@ -117,33 +150,202 @@ func (p *page) search(w http.ResponseWriter, r *http.Request) {
 	p.render(w, r, http.StatusOK, "search", layout{Title: title, Query: query, View: v})
 }
 
-// sourceLine matches an address. The address may be quoted, and may be the value of a source attribute.
-var sourceLine = regexp.MustCompile(`^(?:source\s*=\s*)?"?([^"]*)"?$`)
+// ranks is the number of ranks of a search for one word: equal names come first, then names that begin with the word.
+const ranks = 3
 
-// cleanQuery returns the address in a query, which may be a pasted line of a configuration.
+// each calls f for the position of each entry that the client may read and whose address contains all words of a query.
+func (p *page) each(k *index, who *access.Client, query string, f func(n, rank int)) {
+	words := strings.Fields(strings.ToLower(query))
+	for n := range k.matches(words) {
+		if !p.mayRead(who, k.entries[n]) {
+			continue
+		}
+		rank := 0
+		if len(words) == 1 {
+			rank = k.rank(n, words[0])
+		}
+		f(n, rank)
+	}
+}
+
+// find returns the providers and modules that the client may read and whose addresses contain all words of a query, by rank.
+func (p *page) find(k *index, who *access.Client, query string) []entry {
+	var found [ranks][]entry
+	p.each(k, who, query, func(n, rank int) { found[rank] = append(found[rank], k.entries[n]) })
+	return slices.Concat(found[:]...)
+}
+
+// first returns the first entries of those that find returns, and the number of all of them.
+func (p *page) first(k *index, who *access.Client, query string, most int) (first []entry, providers, modules int) {
+	var found [ranks][]entry
+	p.each(k, who, query, func(n, rank int) {
+		e := k.entries[n]
+		if e.Kind() == subject.Provider {
+			providers++
+		} else {
+			modules++
+		}
+		if len(found[rank]) < most {
+			found[rank] = append(found[rank], e)
+		}
+	})
+	first = slices.Concat(found[:]...)
+	return first[:min(len(first), most)], providers, modules
+}
+
+// matches returns the positions of the entries whose texts contain all words, in lower case. It looks for the first word in the
+// texts of all entries at once, because a search while typing runs at each key.
+func (i *index) matches(words []string) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		first, others := "", words
+		if len(words) > 0 {
+			first, others = words[0], words[1:]
+		}
+		at := 0
+		for n, end := range i.ends {
+			if at >= end {
+				continue
+			}
+			found := strings.Index(i.texts[at:], first)
+			if found < 0 {
+				return
+			}
+			if at += found; at >= end {
+				continue
+			}
+			begin := 0
+			if n > 0 {
+				begin = i.ends[n-1]
+			}
+			at = end
+			if containsAll(i.texts[begin:end], others) && !yield(n) {
+				return
+			}
+		}
+	}
+}
+
+// keyText matches the fingerprint of an OpenPGP key, or its 64-bit ID.
+var keyText = regexp.MustCompile(`^(?:0X)?([0-9A-F]{16}|[0-9A-F]{40}|[0-9A-F]{64})$`)
+
+// keyOf returns the fingerprint or the ID in a query, in upper case, or "" if the query is neither.
+func keyOf(query string) string {
+	text := strings.NewReplacer(" ", "", ":", "").Replace(strings.ToUpper(query))
+	if m := keyText.FindStringSubmatch(text); m != nil {
+		return m[1]
+	}
+	return ""
+}
+
+// signedBy returns the providers whose newest version was signed by a key when it was pushed, and those for which the
+// configuration pins the key. It reads the newest versions of a bounded number of providers that no page has shown yet.
+func (p *page) signedBy(r *http.Request, k *index, who *access.Client, key string) (out []entry) {
+	providers := p.readable(who, k.providers)
+	var unread []entry
+	for _, e := range providers {
+		if p.summaries.Last(e) == nil && len(unread) < keyReads {
+			unread = append(unread, e)
+		}
+	}
+	p.overviews(r.Context(), k, unread)
+	for _, e := range providers {
+		isKey := func(fingerprint string) bool {
+			return strings.HasSuffix(fingerprint, key) || len(fingerprint) == 64 && strings.HasPrefix(fingerprint, key)
+		}
+		a, ok := e.Address.(provider.Address)
+		s := p.summaries.Last(e)
+		if s != nil && s.Value.Newest != nil && isKey(s.Value.Newest.Signer) || ok && slices.ContainsFunc(p.Policy(a).Keys, isKey) {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// suggestionsView is the answer to a search while typing, as JSON.
+type suggestionsView struct {
+	Found []suggestionView `json:"found"`
+	Total string           `json:"total"` // the number of all that was found, such as 2 providers and 1 module
+}
+
+type suggestionView struct {
+	Kind    string `json:"kind"`
+	Address string `json:"address"`
+	Page    string `json:"page"` // relative to the root
+}
+
+// suggest answers a search while typing. It sends no request about a single provider or module. Without a valid token, it
+// does not make the browser prompt for one.
+func (p *page) suggest(w http.ResponseWriter, r *http.Request) {
+	who, err := p.Access.Person(r)
+	if err != nil {
+		p.Access.Refused(err)
+		http.Error(w, "no valid token", http.StatusUnauthorized)
+		return
+	}
+	query := cleanQuery(r.URL.Query().Get("q"))
+	v := suggestionsView{Found: []suggestionView{}}
+	if e, version, ok := exact(fromRegistryPage(query)); ok && !lacksHost(e) {
+		v.Found = append(v.Found, suggestionView{e.What(), strings.TrimSuffix(e.String()+" "+version.String(), " "), e.versionPage(version)})
+	} else if query != "" {
+		all, providers, modules := p.first(p.directory.known(r.Context()), who, query, suggestedEntries)
+		v.Total = counted(providers, modules)
+		for _, e := range all {
+			v.Found = append(v.Found, suggestionView{e.What(), e.String(), e.Page()})
+		}
+	}
+	data, err := json.Marshal(v)
+	if err != nil {
+		http.Error(w, "no answer", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Write(data)
+}
+
+// sourceLine matches the source attribute in a line or a block of a configuration. quoted matches an address in quotes.
+var (
+	sourceLine = regexp.MustCompile(`\bsource\s*=\s*"([^"]*)"`)
+	quoted     = regexp.MustCompile(`^(?:source\s*=\s*)?"?([^"]*)"?$`)
+)
+
+// cleanQuery returns the address in a query, which may be a pasted piece of a configuration.
 func cleanQuery(q string) string {
 	q = strings.TrimSpace(strings.ToValidUTF8(q[:min(len(q), maxQuery)], ""))
-	if m := sourceLine.FindStringSubmatch(q); m != nil {
-		q = strings.TrimSpace(m[1])
+	for _, form := range []*regexp.Regexp{sourceLine, quoted} {
+		if m := form.FindStringSubmatch(q); m != nil {
+			q = strings.TrimSpace(m[1])
+			break
+		}
 	}
 	return strings.Trim(strings.TrimPrefix(q, "https://"), "/")
 }
 
-// registryPage matches the URL of a provider's or module's page at a public registry.
-var registryPage = regexp.MustCompile(`^(registry\.terraform\.io|search\.opentofu\.org)/(?:providers?/([^/]+/[^/?#]+)|modules?/([^/]+/[^/]+/[^/?#]+))(?:/v?([0-9][^/?#]*))?`)
+// The URLs of a provider's or module's page: at a public registry, and at HCP Terraform and Terraform Enterprise. Those
+// show their own registry as private, and registry.terraform.io as public.
+var (
+	registryPage = regexp.MustCompile(`^(registry\.terraform\.io|search\.opentofu\.org)/(?:providers?/([^/]+/[^/?#]+)|modules?/([^/]+/[^/]+/[^/?#]+))(?:/v?([0-9][^/?#]*))?`)
+	platformPage = regexp.MustCompile(`^([^/]+)/app/[^/]+/registry/(?:providers/(private|public)/([^/]+/[^/?#]+)|modules/(private|public)/([^/]+/[^/]+/[^/?#]+))(?:/v?([0-9][^/?#]*))?`)
+)
 
-// fromRegistryPage converts the URL of a page at a public registry into ADDRESS or ADDRESS@VERSION. It returns all other
-// queries unchanged.
+// fromRegistryPage converts the URL of a page at a registry into ADDRESS or ADDRESS@VERSION. It returns all other queries
+// unchanged.
 func fromRegistryPage(query string) string {
-	m := registryPage.FindStringSubmatch(query)
-	if m == nil {
+	var address, version string
+	if m := registryPage.FindStringSubmatch(query); m != nil {
+		address, version = strings.Replace(m[1], "search.", "registry.", 1)+"/"+m[2]+m[3], m[4]
+	} else if m := platformPage.FindStringSubmatch(query); m != nil {
+		host := m[1]
+		if m[2]+m[4] == "public" {
+			host = "registry.terraform.io"
+		}
+		address, version = host+"/"+m[3]+m[5], m[6]
+	} else {
 		return query
 	}
-	out := strings.Replace(m[1], "search.", "registry.", 1) + "/" + m[2] + m[3]
-	if m[4] != "" {
-		out += "@" + m[4]
+	if version != "" {
+		address += "@" + version
 	}
-	return out
+	return address
 }
 
 // exact parses ADDRESS or ADDRESS@VERSION, if the query has that form. It ignores a module's folder, as in
@@ -171,49 +373,41 @@ func exact(query string) (e entry, v provider.Version, ok bool) {
 // terraform-aws-modules/vpc/aws.
 func lacksHost(e entry) bool { return e.Parts()[3] == "" && !strings.ContainsAny(e.Hostname(), ".:") }
 
-// counted returns the number of entries in words.
-func counted(all []entry) string {
-	by := subject.ByKind(all, func(e entry) subject.Address { return e.Address })
-	var out []string
-	for _, kind := range subject.Kinds {
-		if n := len(by[kind]); n > 0 {
-			out = append(out, hint.Count(n, string(kind)))
+// kinds returns the numbers of providers and modules among entries.
+func kinds(all []entry) (providers, modules int) {
+	for _, e := range all {
+		if e.Kind() == subject.Provider {
+			providers++
 		}
+	}
+	return providers, len(all) - providers
+}
+
+// counted returns the numbers of providers and modules in words.
+func counted(providers, modules int) string {
+	var out []string
+	if providers > 0 {
+		out = append(out, hint.Count(providers, string(subject.Provider)))
+	}
+	if modules > 0 {
+		out = append(out, hint.Count(modules, string(subject.Module)))
 	}
 	return strings.Join(out, " and ")
 }
 
-// matches reports whether an address, in its path form or its displayed form, contains all words. The words must
-// be in lower case.
-func matches(e entry, words []string) bool {
-	if len(words) == 0 {
-		return true
-	}
-	path, shown := e.Path(), ""
-	for _, word := range words {
-		if strings.Contains(path, word) {
-			continue
-		}
-		if !strings.Contains(e.Hostname(), "xn--") {
-			return false // the path form and the displayed form are the same
-		}
-		if shown == "" {
-			shown = strings.ToLower(e.String())
-		}
-		if !strings.Contains(shown, word) {
-			return false
-		}
-	}
-	return true
+// containsAll reports whether a text contains all words.
+func containsAll(text string, words []string) bool {
+	return !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(text, word) })
 }
 
 // rank orders the results of a search for one word: names that are equal to the word, names that begin with the word,
 // and all others.
-func rank(e entry, word string) int {
+func (i *index) rank(n int, word string) int {
+	rest, begins := strings.CutPrefix(i.texts[i.names[n]:i.ends[n]], word)
 	switch {
-	case e.name() == word:
+	case begins && strings.IndexByte("/\n", rest[0]) >= 0:
 		return 0
-	case strings.HasPrefix(e.name(), word):
+	case begins:
 		return 1
 	}
 	return 2
@@ -249,9 +443,8 @@ func plausible(query string) bool {
 // pager is the position of a page in a list. Pages are counted from 1.
 type pager struct {
 	Page, Pages    int
-	Before, Beyond int // the neighbouring pages; 0 if there is none
+	Before, Beyond string // links to the neighbouring pages; "" if there is none
 
-	Query          string // the search query in the links, or ""
 	What, Back, On string // the label, and the texts of its links
 }
 
@@ -261,12 +454,37 @@ func newPager(total, size int, asked string) (p pager, from, to int) {
 	p.Pages = max(1, (total+size-1)/size)
 	n, _ := strconv.Atoi(asked)
 	p.Page = min(max(n, 1), p.Pages)
-	if p.Page > 1 {
-		p.Before = p.Page - 1
-	}
-	if p.Page < p.Pages {
-		p.Beyond = p.Page + 1
-	}
 	from = (p.Page - 1) * size
 	return p, from, min(from+size, total)
+}
+
+// label sets the name of the list, and the texts of the links.
+func (p *pager) label(what, back, on string) { p.What, p.Back, p.On = what, back, on }
+
+// current returns the page for a link, or "" for the first page.
+func (p *pager) current() string {
+	if p.Page == 1 {
+		return ""
+	}
+	return strconv.Itoa(p.Page)
+}
+
+// link sets the links. parameter is the name of the parameter that selects a page, and others are the other parameters.
+// The fragment is "", or begins with #.
+func (p *pager) link(parameter, fragment string, others url.Values) {
+	to := func(n int) string {
+		q := url.Values{parameter: {strconv.Itoa(n)}}
+		for name, values := range others {
+			if values[0] != "" {
+				q[name] = values
+			}
+		}
+		return "?" + q.Encode() + fragment
+	}
+	if p.Page > 1 {
+		p.Before = to(p.Page - 1)
+	}
+	if p.Page < p.Pages {
+		p.Beyond = to(p.Page + 1)
+	}
 }

@@ -1,12 +1,14 @@
 package page
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/ocibridge/ocibridge/approval"
 	"github.com/ocibridge/ocibridge/artifact"
@@ -25,20 +27,21 @@ type versionView struct {
 	Signature  signatureView
 	Packages   []packageView
 	Published  string     // the time that the origin stated in the evidence, or ""
+	Pushed     time.Time  // when the version was pushed; zero if unknown
 	SourceURL  string     // the repository of the source code that the origin stated, or ""
 	Docs       string     // the page with the documentation at the public registry, or ""
 	Files      []fileView // the release's documents
 	providerBlocks
 	Reference string         // the OCI reference, if clients can read it
 	Index     string         // the digest of the index, or "" if no part of the version is in the registry
+	Manual    *docsView      // the stored documentation; nil if there is none
 	Approvals *approvalsView // nil if the provider's versions need no approval
 }
 
 // providerBlocks are for users to copy.
 type providerBlocks struct {
-	Require    string // the required_providers block
-	Constraint string // a ~> constraint, or ""
-	Lock       string // the block of the lock file, or ""
+	Require string // the required_providers block
+	Lock    string // the block of the lock file, or ""
 }
 
 // fileView is a file to download.
@@ -53,25 +56,25 @@ type packageView struct {
 	Unvouched string // the reason why the evidence does not cover the package, or ""
 }
 
-// titleOtherName is the page's title for [artifact.SignedOtherName].
-const titleOtherName = "Signed under another name"
-
 // UnvouchedState returns the CSS class for a package that the evidence does not cover.
 func (p packageView) UnvouchedState() string {
-	if p.Unvouched == titleOtherName {
-		return "weak"
+	if p.Unvouched == rowOther {
+		return classOf(rowOther)
 	}
-	return "bad"
+	return classOf(rowRefused)
 }
 
 // signatureView says who signed a version.
 type signatureView struct {
-	State       string // good, fair, weak, bad or unknown
-	Title       string
+	State       string // one of the states of a version
+	Pinned      bool   // the configuration pins the key
 	Text        string
 	Fingerprint string
 	Source      string // the origin that the push recorded
 }
+
+// Class returns the CSS class of the state.
+func (s signatureView) Class() string { return classOf(s.State) }
 
 // describe describes a version. Its errors come from the catalog.
 func (p *page) describe(ctx context.Context, r *http.Request, view catalog.View, a provider.Address, v provider.Version) (*versionView, error) {
@@ -80,7 +83,7 @@ func (p *page) describe(ctx context.Context, r *http.Request, view catalog.View,
 		return nil, err
 	}
 	found := item.Found
-	out := &versionView{Version: v, Deprecated: p.Catalog.Deprecated(a, v), Docs: publicDocs(a, v), Protocols: found.Protocols, providerBlocks: providerBlocks{Require: requirement(a, v), Constraint: constraint(v)}}
+	out := &versionView{Version: v, Deprecated: p.Catalog.Deprecated(a, v), Docs: publicDocs(a, v), Protocols: found.Protocols, providerBlocks: providerBlocks{Require: requirement(a, v)}}
 	stored := item.Stored()
 	if stored != nil {
 		out.Index = stored.Index.Digest.String()
@@ -88,7 +91,7 @@ func (p *page) describe(ctx context.Context, r *http.Request, view catalog.View,
 			out.Reference = p.Reference(p.gatewayURL(r).String(), a, v)
 		}
 	}
-	out.Approvals = p.approvals(ctx, item)
+	out.Approvals, out.Manual = p.approvals(ctx, item), p.docs(ctx, r, view, item)
 	verified, err := artifact.Verify(ctx, view.Metadata(a), a, v, found, p.lenient(a))
 	out.Signature = p.judge(a, found, verified, err)
 	if verified != nil {
@@ -158,7 +161,7 @@ func unvouched(v *artifact.Verified, platform provider.Platform) string {
 	case i < 0:
 		return ""
 	case v.Verdict == trust.Signed && v.Refused[i].OtherName():
-		return titleOtherName
+		return rowOther
 	}
 	return "The evidence does not vouch for this package"
 }
@@ -176,31 +179,31 @@ func (p *page) judge(a provider.Address, found *artifact.Version, v *artifact.Ve
 	pins := p.Policy(a).Pins()
 	switch {
 	case errors.Is(err, artifact.ErrNothingToCheck) && found.Evidence != nil:
-		return signatureView{State: "weak", Title: "Checksum only", Text: "Nobody signed these packages. Their source, such as a mirror, provided hashes at most, which were not stored: there is nothing to check now."}
+		return signatureView{State: rowChecksum, Text: "Nobody signed these packages. Their source, such as a mirror, provided hashes at most, which were not stored: there is nothing to check now."}
 	case errors.Is(err, artifact.ErrNothingToCheck):
-		return signatureView{State: "weak", Title: "No evidence", Text: "Nothing in the registry says who published the packages."}
+		return signatureView{State: rowNone, Text: "Nothing in the registry says who published the packages."}
 	case errors.Is(err, trust.ErrUnsigned), errors.Is(err, trust.ErrSignature):
 		if pins {
-			return signatureView{State: "bad", Title: "Not signed by a pinned key", Text: "The stored evidence has no valid signature by a key that this gateway’s configuration pins for the provider."}
+			return signatureView{State: rowUnpinned, Text: "The stored evidence has no valid signature by a key that this gateway’s configuration pins for the provider."}
 		}
-		return signatureView{State: "bad", Title: "The signature is not valid", Text: "The signature in the stored evidence does not verify."}
+		return signatureView{State: rowSignature, Text: "The signature in the stored evidence does not verify."}
 	case err != nil && (isInvalid(err) || trust.Refused(err)):
-		return signatureView{State: "bad", Title: "The evidence is invalid", Text: "The stored evidence is malformed, or does not match the packages."}
+		return signatureView{State: rowEvidence, Text: "The stored evidence is malformed, or does not match the packages."}
 	case err != nil:
-		return signatureView{State: "unknown", Title: "Signature unknown", Text: "The registry did not return the evidence. Try again later."}
+		return signatureView{State: rowUnknown, Text: "The registry did not return the evidence. Try again later."}
 	}
 	out := signatureView{Source: v.Evidence.Record.Origin}
 	switch {
 	case v.Verdict != trust.Signed:
-		out.State, out.Title, out.Text = "weak", "Checksum only", "The packages match checksums that nobody signed."
+		out.State, out.Text = rowChecksum, "The packages match checksums that nobody signed."
 	case v.Pinned:
-		out.State, out.Title, out.Text = "good", "Signed by a pinned key", "The gateway has just verified the signature with the key that its configuration pins for the provider."
+		out.State, out.Pinned, out.Text = rowSigned, true, "The gateway has just verified the signature with the key that its configuration pins for the provider."
 	default:
-		out.State, out.Title, out.Text = "fair", "Signed, key not pinned", "The signature is valid, by a key that came with the packages. No key is pinned for the provider here."
+		out.State, out.Text = rowSigned, "The signature is valid, by a key that came with the packages. No key is pinned for the provider here."
 	}
 	otherName := v.Standing() == artifact.SignedOtherName
 	if otherName {
-		out.State, out.Title = "weak", titleOtherName
+		out.State = rowOther
 		out.Text += " But the signed file names do not say which version and platform the packages are for. Clients install them; a gateway with verify = “required” does not serve them."
 	}
 	if out.Fingerprint = v.Signer.Fingerprint; v.Signer.Expired() {
@@ -212,11 +215,11 @@ func (p *page) judge(a provider.Address, found *artifact.Version, v *artifact.Ve
 	return out
 }
 
-// requirement returns the required_providers block for a version.
+// requirement returns the required_providers block for a version and its compatible successors.
 func requirement(a provider.Address, v provider.Version) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "terraform {\n  required_providers {\n    %s = {\n", a.Type())
-	fmt.Fprintf(&out, "      source  = %q\n      version = %q\n    }\n  }\n}\n", a.String(), v.String())
+	fmt.Fprintf(&out, "      source  = %q\n      version = %q\n    }\n  }\n}\n", a.String(), cmp.Or(constraint(v), v.String()))
 	return out.String()
 }
 
@@ -277,7 +280,7 @@ func lockEntry(a provider.Address, v provider.Version, packages []packageView) s
 	}
 	slices.Sort(hashes)
 	var out strings.Builder
-	fmt.Fprintf(&out, "provider %q {\n  version     = %q\n  constraints = %q\n  hashes = [\n", a.String(), v.String(), v.String())
+	fmt.Fprintf(&out, "provider %q {\n  version     = %q\n  constraints = %q\n  hashes = [\n", a.String(), v.String(), cmp.Or(constraint(v), v.String()))
 	for _, h := range slices.Compact(hashes) {
 		fmt.Fprintf(&out, "    %q,\n", h)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,8 +23,10 @@ import (
 type subjectView struct {
 	entry
 	Sources []sourceView
+	Twins   []twinView
 	Newest  bool         // the shown version is the one that clients choose by default
 	Unshown *messageView // the reason why the newest version cannot be shown, or nil
+	Trouble *troubleView // nil if the registry answers
 	versionsView
 
 	chosen choice
@@ -39,6 +42,7 @@ func (v *subjectView) title() string {
 // versionsView is the list of versions on the page of a provider or module.
 type versionsView struct {
 	Versions  []rowView
+	Platforms []provider.Platform // those of every listed version; nil if they differ
 	Total     int
 	Matching  int        // the number of versions that the filter selects
 	Filter    filterView // selects the versions in the list
@@ -75,6 +79,8 @@ func (p *page) open(ctx context.Context, w http.ResponseWriter, r *http.Request,
 		p.fail(w, r, v.entry, "", fmt.Errorf("list versions of %s: %w", name, err))
 		return nil, false
 	}
+	v.Trouble = standings{view.Standing(v.Address)}.trouble()
+	p.directory.note(v.entry)
 	newest := newestOf(list.Versions)
 	asked, named := mux.Vars(r)["version"]
 	v.chosen = choice{newest, newest.String(), named}
@@ -115,8 +121,8 @@ func listVersions(ctx context.Context, r *http.Request, list *catalog.Item, chos
 	}
 	var from, to int
 	v.Pages, from, to = newPager(v.Matching, versionsPerPage, part)
-	v.Pages.Query = v.Filter.Text
-	v.Pages.What, v.Pages.Back, v.Pages.On = "the versions", "Newer", "Older"
+	v.Pages.label("the versions", "Newer", "Older")
+	v.Pages.link("page", "", url.Values{"q": {v.Filter.Text}})
 	v.Versions = rows(ctx, all[from:to], chosen.version, row)
 	return v
 }

@@ -334,6 +334,9 @@ func (r *Remover) reachedAfter(ctx context.Context, state *repositoryState, remo
 		if removal.found.Evidence != nil {
 			reached[removal.found.Evidence.Digest] = true
 		}
+		if removal.found.Docs != nil {
+			reached[removal.found.Docs.Digest] = true
+		}
 		for _, pkg := range removal.found.Packages {
 			if slices.Contains(removal.Left, pkg.Platform) {
 				reached[pkg.Manifest.Digest], reached[pkg.Digest] = true, true

@@ -26,6 +26,9 @@ func listReferrersOf(ctx context.Context, state *repositoryState, removal *Remov
 		if v.Evidence != nil && !reached[v.Evidence.Digest] {
 			s.add(*v.Evidence, 0)
 		}
+		if v.Docs != nil && !reached[v.Docs.Digest] {
+			s.add(*v.Docs, 0)
+		}
 	}
 	for _, pkg := range removal.packages() {
 		if !reached[pkg.Manifest.Digest] {

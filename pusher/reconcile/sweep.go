@@ -138,6 +138,9 @@ func (p *pruner) children(ctx context.Context) []ocispec.Descriptor {
 				out = append(out, pkg.Manifest)
 			}
 		}
+		if v.Docs != nil {
+			out = append(out, *v.Docs)
+		}
 		if v.Evidence == nil {
 			continue
 		}

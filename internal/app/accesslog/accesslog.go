@@ -63,13 +63,15 @@ type Reader struct {
 	logs      Logs
 	days      map[int64]struct{} // the days that have lines, in days since 1970
 	day       int64              // the day of the last line
-	ids       map[string]int     // the index in versions by kind, address and version, or ignored
-	users     map[string]int     // the index in names
+	ids       map[string]int32   // the index in versions by kind, address and version, or ignored
+	users     map[string]int32   // the index in names
 	names     []string
 	nameBytes int
 	versions  []*version
-	pairs     map[pair]*use
+	pairs     map[pair]int32 // the index in uses
+	uses      []usedBy
 	key       []byte
+	parser    *parser
 }
 
 // version is a version that was used.
@@ -77,23 +79,28 @@ type version struct {
 	of      subject.Address
 	version provider.Version
 	use
-	users  []named
+	users  int32 // the index in Reader.uses of the user that was added last, or none
 	others use
 }
+
+// none is the index of no use.
+const none = -1
 
 // use sums up uses.
 type use struct {
 	last, installs, redirects int64 // last is in nanoseconds since 1970
 }
 
-type named struct {
-	name int
-	*use
+// usedBy sums up the uses of a version by one user. It is an element of a list, because most versions have few users.
+type usedBy struct {
+	use
+	name int32 // the index in Reader.names
+	next int32 // the index in Reader.uses of another user of the same version, or none
 }
 
-type pair struct{ version, user int }
+type pair struct{ version, user int32 }
 
-func (u *use) add(r record) {
+func (u *use) add(r *record) {
 	u.last = max(u.last, r.at.UnixNano())
 	switch r.sent {
 	case sentWhole, sentEnd:
@@ -106,7 +113,7 @@ func (u *use) add(r record) {
 
 // NewReader returns a reader that has read no log.
 func NewReader(o Options) *Reader {
-	return &Reader{o: o, days: map[int64]struct{}{}, ids: map[string]int{}, users: map[string]int{}, pairs: map[pair]*use{}}
+	return &Reader{o: o, days: map[int64]struct{}{}, ids: map[string]int32{}, users: map[string]int32{}, pairs: map[pair]int32{}, parser: newParser()}
 }
 
 // Logs describes the logs that were read.
@@ -167,7 +174,7 @@ func (u *Reader) Read(ctx context.Context, name string, log io.Reader) error {
 // line adds a line. whole is false if the line's end is missing because the line is too long.
 func (u *Reader) line(line []byte, whole bool) {
 	u.logs.Lines++
-	r, ok := parse(line, whole)
+	r, ok := u.parser.parse(line, whole)
 	if !ok {
 		u.logs.Broken++
 		return
@@ -217,12 +224,16 @@ func (u *Reader) SilentDays(from, until time.Time) (n int) {
 }
 
 // use adds the use of a version.
-func (u *Reader) use(r record) {
+func (u *Reader) use(r *record) {
 	u.key = u.key[:0]
-	for _, part := range [][]byte{r.kind, r.address, r.version} {
+	for _, part := range [...][]byte{r.kind, r.address, r.version} {
 		u.key = append(append(u.key, part...), ' ')
 	}
 	id, known := u.ids[string(u.key)]
+	if !known && u.o.Selects == nil && len(u.versions) >= MaxVersions {
+		u.logs.LeftOut++
+		return
+	}
 	if !known {
 		v, err := r.parsed()
 		if err != nil {
@@ -235,7 +246,7 @@ func (u *Reader) use(r record) {
 				u.logs.LeftOut++
 				return
 			}
-			id = len(u.versions)
+			id = int32(len(u.versions))
 			u.versions = append(u.versions, v)
 		}
 		if id != ignored || len(u.ids) < MaxVersions {
@@ -253,7 +264,7 @@ func (u *Reader) use(r record) {
 const ignored = -1
 
 // user returns the uses of a version by the user of a request.
-func (u *Reader) user(id int, r record) *use {
+func (u *Reader) user(id int32, r *record) *use {
 	v := u.versions[id]
 	u.key = append(u.key[:0], r.subject...)
 	if len(u.key) == 0 {
@@ -261,23 +272,23 @@ func (u *Reader) user(id int, r record) *use {
 	}
 	name, known := u.users[string(u.key)]
 	if known {
-		if found := u.pairs[pair{id, name}]; found != nil {
-			return found
+		if found, ok := u.pairs[pair{id, name}]; ok {
+			return &u.uses[found].use
 		}
 	}
 	if len(u.pairs) >= MaxUsers || !known && u.nameBytes+len(u.key) > maxNames {
 		return &v.others
 	}
 	if !known {
-		name = len(u.names)
+		name = int32(len(u.names))
 		u.names = append(u.names, string(u.key))
 		u.nameBytes += len(u.key)
 		u.users[u.names[name]] = name
 	}
-	found := &use{}
-	u.pairs[pair{id, name}] = found
-	v.users = append(v.users, named{name, found})
-	return found
+	found := int32(len(u.uses))
+	u.uses = append(u.uses, usedBy{name: name, next: v.users})
+	u.pairs[pair{id, name}], v.users = found, found
+	return &u.uses[found].use
 }
 
 // Logs describes the logs that were read so far.
@@ -330,9 +341,9 @@ func Of[A address](u *Reader) map[A][]Used {
 }
 
 func (u *Reader) used(v *version) Used {
-	out := Used{Version: v.version, Use: v.public()}
-	for _, n := range v.users {
-		out.Users = append(out.Users, User{u.names[n.name], n.public()})
+	out := Used{Version: v.version, Use: v.public(), Users: []User{}}
+	for i := v.users; i != none; i = u.uses[i].next {
+		out.Users = append(out.Users, User{u.names[u.uses[i].name], u.uses[i].public()})
 	}
 	slices.SortFunc(out.Users, func(a, b User) int { return cmp.Or(b.Last.Compare(a.Last), cmp.Compare(a.Name, b.Name)) })
 	if v.others.last > 0 {
@@ -342,8 +353,8 @@ func (u *Reader) used(v *version) Used {
 }
 
 // parsed returns the version that a request uses.
-func (r record) parsed() (*version, error) {
-	out := &version{}
+func (r *record) parsed() (*version, error) {
+	out := &version{users: none}
 	var err error
 	if string(r.kind) == string(subject.Module) {
 		out.of, err = asAddress(module.ParseAddress(string(r.address)))

@@ -31,7 +31,7 @@ const (
 )
 
 // uses reports whether a request uses a version. See the package's doc.
-func (r record) uses() bool {
+func (r *record) uses() bool {
 	if r.version == nil {
 		return false
 	}
@@ -48,17 +48,32 @@ const (
 	jsonStart = `{"time":"`
 )
 
+// parser parses lines. It allocates no memory for a line without escapes.
+type parser struct {
+	r           record
+	timed, says bool
+	// start and set are methods of the parser. As values, they are made once, and not for each line.
+	start, set func(name, value []byte) bool
+}
+
+func newParser() *parser {
+	p := &parser{}
+	p.start, p.set = p.begin, p.r.set
+	return p
+}
+
 // parse parses a line of the log, in either format. It reports whether serve can have written the line. whole is false if
-// the line's end is missing. Only lines about a request must be whole.
-func parse(line []byte, whole bool) (record, bool) {
+// the line's end is missing. Only lines about a request must be whole. The record is valid until the next call.
+func (p *parser) parse(line []byte, whole bool) (*record, bool) {
+	p.r, p.timed, p.says = record{}, false, false
 	line = bytes.TrimRight(line, "\r\n")
 	switch {
 	case bytes.HasPrefix(line, []byte(textStart)):
-		return parseAs(line, whole, textFields, " version=", ".zip ")
+		return &p.r, p.parseAs(line, whole, textFields, " version=", ".zip ")
 	case bytes.HasPrefix(line, []byte(jsonStart)):
-		return parseAs(line, whole, jsonFields, `,"version":`, `.zip"`)
+		return &p.r, p.parseAs(line, whole, jsonFields, `,"version":`, `.zip"`)
 	}
-	return record{}, false
+	return nil, false
 }
 
 // fields is an iterator over the attributes of a line. It reports whether the line is well-formed. It stops early if yield
@@ -67,39 +82,39 @@ type fields func(line []byte, yield func(name, value []byte) bool) bool
 
 // parseAs parses a line. The texts version and zip occur in lines that name a version, and in lines whose path ends like
 // that of a package. They may occur in other lines, too. Lines without them are not parsed to their end.
-func parseAs(line []byte, whole bool, all fields, version, zip string) (record, bool) {
-	var r record
-	timed, says := false, false
-	start := func(name, value []byte) bool {
-		switch string(name) {
-		case "time":
-			timed = r.at.UnmarshalText(value) == nil
-		case "msg":
-			r.request, says = string(value) == "request", true
-			return false
-		}
-		return timed
-	}
-	if ok := all(line, start); !ok || !timed || !says {
-		return record{}, false
+func (p *parser) parseAs(line []byte, whole bool, all fields, version, zip string) bool {
+	r := &p.r
+	if ok := all(line, p.start); !ok || !p.timed || !p.says {
+		return false
 	}
 	if !r.request {
-		return r, true
+		return true
 	}
 	named := bytes.Contains(line, []byte(version))
 	switch {
 	case !whole:
-		return record{}, false
+		return false
 	case !named && !bytes.Contains(line, []byte(zip)):
-		return r, true
+		return true
 	}
 	r.status = -1
-	ok := all(line, func(name, value []byte) bool { return r.set(name, value) })
-	if !ok || r.status < 0 || r.address == nil != (r.version == nil) {
-		return record{}, false
+	if ok := all(line, p.set); !ok || r.status < 0 || r.address == nil != (r.version == nil) {
+		return false
 	}
 	r.older = r.version == nil && r.status == 200 && string(r.method) == "GET" && bytes.HasSuffix(r.path, []byte(".zip"))
-	return r, true
+	return true
+}
+
+// begin reads the attributes before those of a request. It returns false after the last one.
+func (p *parser) begin(name, value []byte) bool {
+	switch string(name) {
+	case "time":
+		p.timed = p.r.at.UnmarshalText(value) == nil
+	case "msg":
+		p.r.request, p.says = string(value) == "request", true
+		return false
+	}
+	return p.timed
 }
 
 // set sets the field that has the name of an attribute. It returns false if the value is invalid.

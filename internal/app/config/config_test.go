@@ -293,7 +293,7 @@ func TestZeroConfig(t *testing.T) {
 }
 
 func denies(c *Config, a, version string) bool {
-	_, denied := c.Gateway.Denies(module.MustParseAddress(a), provider.MustParseVersion(version))
+	_, denied := c.Gateway.Denies(module.MustParseAddress(a), provider.MustParseVersion(version), "")
 	return denied
 }
 

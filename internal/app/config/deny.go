@@ -25,14 +25,9 @@ const kindDeprecate = "list of { match, reason }"
 // maxReason is the maximum length of a reason in bytes. Clients get it in errors.
 const maxReason = 500
 
-// Denies returns the reason why the gateway denies a version, or "" if the rule gives none. It ignores the rules that name
-// a digest. denied is false if no rule denies the version.
-func (g *Gateway) Denies(a subject.Address, v provider.Version) (reason string, denied bool) {
-	return g.DeniesManifest(a, v, "")
-}
-
-// DeniesManifest is like [Gateway.Denies], for a version whose tag names the manifest with the given digest.
-func (g *Gateway) DeniesManifest(a subject.Address, v provider.Version, manifest digest.Digest) (reason string, denied bool) {
+// Denies returns the reason why the gateway denies a version whose tag names the given manifest, or "" if the rule gives none. denied is
+// false if no rule denies the version. If the manifest is "", rules that name a digest do not count.
+func (g *Gateway) Denies(a subject.Address, v provider.Version, manifest digest.Digest) (reason string, denied bool) {
 	rule, denied := catalog.FindDeny(g.Deny, a, v, manifest)
 	return rule.Reason, denied
 }

@@ -74,12 +74,9 @@ func TestDeniedDigests(t *testing.T) {
 		denied bool
 		reason string
 	}{{widget, d, true, ""}, {widget, other, false, ""}, {widget, "", false, ""}, {net, d, true, "it opens port 22"}, {net, other, false, ""}} {
-		if reason, denied := c.Gateway.DeniesManifest(tc.of, v, tc.digest); denied != tc.denied || reason != tc.reason {
+		if reason, denied := c.Gateway.Denies(tc.of, v, tc.digest); denied != tc.denied || reason != tc.reason {
 			t.Errorf("%s %s: %q, %t", tc.of, tc.digest, reason, denied)
 		}
-	}
-	if _, denied := c.Gateway.Denies(widget, v); denied {
-		t.Error("a rule with a digest denies a version")
 	}
 }
 
@@ -110,7 +107,7 @@ func TestDeprecate(t *testing.T) {
 		if got := c.Gateway.Deprecates(q.Address, q.Version); got != want {
 			t.Errorf("%s: %q, want %q", text, got, want)
 		}
-		if _, denied := c.Gateway.Denies(q.Address, q.Version); denied {
+		if _, denied := c.Gateway.Denies(q.Address, q.Version, ""); denied {
 			t.Errorf("%s is denied", text)
 		}
 	}

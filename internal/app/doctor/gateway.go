@@ -443,10 +443,17 @@ func unreachable(err error) string {
 	return "nothing usable answers there: check the address, and for a private CA, SSL_CERT_FILE"
 }
 
+// wrongURLScheme is the scheme of the URL to which an ocibridge gateway redirects clients whose network_mirror block has a wrong URL.
+// The right URL follows it.
+const wrongURLScheme = "write-the-url-as"
+
 // checkRedirect allows only redirects to https URLs. It removes the token from a request to another address than
 // the gateway's. net/http alone would also send the token to other ports of the gateway's host.
 func checkRedirect(req *http.Request, via []*http.Request) error {
+	right, err := url.Parse(req.URL.Opaque)
 	switch {
+	case req.URL.Scheme == wrongURLScheme && err == nil && right.Scheme == "https":
+		return hint.New("the path of the URL is wrong: clients find no provider there, and fail", "write the URL of the network mirror as %s", shown(right))
 	case req.URL.Scheme != "https":
 		return hint.New(fmt.Sprintf("it redirects to %s://%s, which is not https", req.URL.Scheme, req.URL.Host),
 			"let it redirect to https alone: some clients follow, and send their token along for all to read")

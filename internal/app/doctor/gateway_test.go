@@ -241,6 +241,23 @@ func TestGatewayAtAnotherPath(t *testing.T) {
 	}
 }
 
+// TestGatewayNamesTheRightURL shows that the check gives the URL that the gateway names to a client with a wrong URL.
+func TestGatewayNamesTheRightURL(t *testing.T) {
+	srv := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Location", "write-the-url-as:https://gateway.example/tf/providers/")
+		w.WriteHeader(http.StatusTemporaryRedirect)
+	}))
+	t.Cleanup(srv.Close)
+	got := checks(t, Gateway{
+		URL: srv.URL + "/mirror/", Subject: null, Platform: provider.Platform{OS: "linux", Arch: "amd64"},
+		Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}},
+	}.Examine(t.Context()))
+	want(t, got, "index.json", Fail, "the path of the URL is wrong")
+	if help := got["index.json"].Hint; help != "write the URL of the network mirror as https://gateway.example/tf/providers/" {
+		t.Errorf("hint %q", help)
+	}
+}
+
 // TestGatewayWithoutAProvider shows what is requested if the user names no provider, and what the answers mean.
 func TestGatewayWithoutAProvider(t *testing.T) {
 	const versions, release = `{"versions":{"1.0.0":{}}}`, `{"archives":{"linux_amd64":{"url":"x.zip","hashes":["h1:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU="]}}}`

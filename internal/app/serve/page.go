@@ -42,6 +42,7 @@ func (s *site) page(o gateway.Options) http.Handler {
 		p.Configured = append(p.Configured, c.Address)
 	}
 	if s.repositories.Embedded != nil {
+		p.Changed = s.changed
 		p.ListTTL = time.Second // so that the page soon shows a pushed provider
 	}
 	return page.New(p)
@@ -54,11 +55,32 @@ func (s *site) names(ctx context.Context) page.Names {
 		found, unlisted, err := s.repositories.All(ctx, kind)
 		for _, u := range unlisted {
 			s.log.Debug("the page cannot list", "what", u.Where, "err", hint.OneLine(u.Err.Error()))
+			names.Failed = names.Failed || u.Failed()
 		}
 		names.All = append(names.All, found...)
 		names.Complete = names.Complete && err == nil && len(unlisted) == 0
 	}
 	return names
+}
+
+// changed returns when a version in the embedded registry was last pushed or, for the zero version, when the versions of a
+// provider or a module last changed.
+func (s *site) changed(a subject.Address, v provider.Version) (at time.Time) {
+	repo, err := s.repositories.Templates.Repository(a)
+	if err != nil {
+		return at
+	}
+	if v.IsZero() {
+		return s.repositories.Embedded.Changed(repo.Name, "")
+	}
+	tag, err := ociaddr.VersionTag(v)
+	if err != nil {
+		return at
+	}
+	if at = s.repositories.Embedded.Changed(repo.Name, tag); at.IsZero() && subject.TraitsOf(a).LeadingV {
+		at = s.repositories.Embedded.Changed(repo.Name, "v"+tag)
+	}
+	return at
 }
 
 // pageSetup creates the page's instructions for clients.

@@ -20,6 +20,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/origins/pull"
 	"github.com/ocibridge/ocibridge/internal/registries/registry"
+	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
 )
@@ -187,10 +188,10 @@ func (s *site) requireApprovals(o *catalog.Options) {
 	o.Approvals = approve.New(options)
 }
 
-// signedStore returns the repository of a provider or a module, for reading signatures.
-func (s *site) signedStore(ctx context.Context, a subject.Address) (artifact.ReferrerStore, error) {
-	_, repo, err := s.repositories.RepositoryWithReferrers(ctx, a)
-	return repo, err
+// signedStore returns the repository of a provider or a module for reading signatures, and its registry.
+func (s *site) signedStore(ctx context.Context, a subject.Address) (ociaddr.Registry, artifact.ReferrerStore, error) {
+	addr, repo, err := s.repositories.Repository(ctx, a)
+	return addr.Registry, repo, err
 }
 
 func (s *site) gatewayOptions() gateway.Options {

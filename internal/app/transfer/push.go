@@ -10,6 +10,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/clients/lockfile"
+	"github.com/ocibridge/ocibridge/internal/registries/providerdoc"
 	"github.com/ocibridge/ocibridge/internal/registries/query"
 	"github.com/ocibridge/ocibridge/internal/registries/registry"
 	"github.com/ocibridge/ocibridge/origin"
@@ -99,13 +100,19 @@ func MirrorDir(ctx context.Context, path string, platforms []provider.Platform) 
 	return folder(dir, releases, err)
 }
 
-// ReleaseDir returns a source of the release in a folder. publicKey is the signer's public key, in ASCII armour.
-func ReleaseDir(ctx context.Context, path string, q query.Query[provider.Address], publicKey string, platforms []provider.Platform) (*Source, error) {
+// ReleaseDir returns a source of the release in a folder. publicKey is the signer's public key, in ASCII armour. docs is the
+// folder with the documentation, or "".
+func ReleaseDir(ctx context.Context, path string, q query.Query[provider.Address], publicKey, docs string, platforms []provider.Platform) (*Source, error) {
 	dir, err := origin.OpenReleaseDir(path)
 	if err != nil {
 		return nil, err
 	}
 	r, err := dir.Release(ctx, q.Address, q.Version, publicKey, platforms)
+	if err == nil && docs != "" {
+		var warnings []string
+		r.Docs, warnings, err = providerdoc.Pack(ctx, docs)
+		r.Warnings = append(r.Warnings, warnings...)
+	}
 	return folder(dir, []*origin.Release{r}, err)
 }
 

@@ -24,6 +24,8 @@ const (
 	// maxParsed is the maximum number of tokens of a file that are parsed, and blockTokens is the number that each block counts in
 	// addition to its own.
 	maxParsed, blockTokens = 100_000, 20
+	// jsonTokens is the number of tokens that a sign of JSON counts: parsing what belongs to it takes longer than a token does.
+	jsonTokens = 2
 	// maxDeclared is the maximum number of calls, requirements and uses in a file.
 	maxDeclared = 5_000
 	maxSkipped  = 10 // the maximum number of skipped parts that are listed
@@ -43,7 +45,9 @@ func (f *File) readJSON(src []byte) {
 		f.skip(1, "%v", err)
 		return
 	}
-	f.Parsed = bytes.Count(src, []byte(",")) + bytes.Count(src, []byte(":")) + bytes.Count(src, []byte("{")) + bytes.Count(src, []byte("["))
+	for _, sign := range []string{",", ":", "{", "["} {
+		f.Parsed += jsonTokens * bytes.Count(src, []byte(sign))
+	}
 	if parsed != nil {
 		f.body(parsed.Body, fileSchema)
 	}

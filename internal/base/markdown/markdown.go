@@ -6,7 +6,7 @@
 //   - The HTML has no scripts, styles, forms, frames or images, and no attributes that run or load anything. An image becomes
 //     its alternative text.
 //   - Tables are in elements with the class "scroll", which can be wider than the page.
-//   - Links go to http and https URLs, to e-mail addresses, to headings of the same text, and to a query of the page itself.
+//   - Links go to http and https URLs, to e-mail addresses, to headings with the prefix, and to a query of the page itself.
 //     Other links become their text.
 //   - All IDs begin with [Options].Prefix, so that they never collide with those of the page.
 //   - No heading is above [Options].Level. Headings in Markdown begin at that level, and skip none.
@@ -39,11 +39,11 @@ const MaxBytes = 256 << 10
 // The limits of a text, apart from its size. READMEs of public modules stay far below them. The parser takes a time that
 // grows with the square of the marks of a paragraph.
 const (
-	maxLines     = 25_000  // the maximum number of lines
+	maxLines     = 15_000  // the maximum number of lines
 	maxCells     = 100_000 // the maximum number of cells of tables: the columns of the widest table times all lines
 	maxMarkers   = 16      // the maximum number of markers of quotes and lists at the beginning of a line
-	maxMarks     = 50_000  // the maximum number of marks of emphasis, links, quotes and lists
-	maxParagraph = 4_000   // the maximum number of these marks in one paragraph, or in one row of a table
+	maxMarks     = 50_000  // the maximum number of marks of emphasis, code, links, quotes and lists
+	maxParagraph = 4_000   // the maximum number of marks of emphasis and links in one paragraph, or in one row of a table
 	maxOutput    = 4 << 20 // the maximum size of the HTML in bytes
 )
 
@@ -56,7 +56,8 @@ type Options struct {
 	Prefix string
 	// Level is the level of the topmost heading, 1 to 6. 0 means 1.
 	Level int
-	// Link returns the query, with its question mark, to which a relative link goes, or "" if it goes nowhere. It may be nil.
+	// Link returns the query, with its question mark, to which a relative link goes, or "" if it goes nowhere. The query may have
+	// a fragment, which begins with Prefix. Link may be nil.
 	Link func(destination string) string
 }
 
@@ -129,9 +130,9 @@ func check(src []byte) error {
 				n++
 			}
 		}
-		marks, paragraph, before = marks+n+deep, paragraph+n, line
+		marks, paragraph, before = marks+n+deep+bytes.Count(line, []byte("`")), paragraph+n, line
 		if marks > maxMarks || paragraph > maxParagraph {
-			return fmt.Errorf("%w: it has more than %d marks of emphasis, links, quotes and lists, or more than %d in a paragraph", ErrTooLarge, maxMarks, maxParagraph)
+			return fmt.Errorf("%w: it has more than %d marks of emphasis, code, links, quotes and lists, or more than %d of emphasis and links in a paragraph", ErrTooLarge, maxMarks, maxParagraph)
 		}
 	}
 	return nil

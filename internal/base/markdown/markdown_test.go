@@ -2,7 +2,6 @@ package markdown_test
 
 import (
 	"errors"
-	"fmt"
 	"regexp"
 	"strings"
 	"testing"
@@ -10,7 +9,6 @@ import (
 	"golang.org/x/net/html"
 
 	"github.com/ocibridge/ocibridge/internal/base/markdown"
-	"github.com/ocibridge/ocibridge/internal/test/testkit/cost"
 )
 
 var options = markdown.Options{Prefix: "readme-", Level: 3, Link: func(to string) string {
@@ -83,71 +81,4 @@ func FuzzRender(f *testing.F) {
 			}
 		}
 	})
-}
-
-// TestCost shows the cost of long texts of each kind.
-func TestCost(t *testing.T) {
-	type row struct {
-		src     string
-		refused bool
-	}
-	lines := func(part string) row {
-		return row{strings.Repeat(part, min(24_000/max(1, strings.Count(part, "\n")), markdown.MaxBytes/len(part))), false}
-	}
-	paragraphs := func(part string) row {
-		marks := 0
-		for _, c := range part {
-			if strings.ContainsRune("*_~[]", c) {
-				marks++
-			}
-		}
-		one := strings.Repeat(part, 3_900/marks)
-		return row{strings.Repeat(one+"\n\n", min(12, markdown.MaxBytes/(len(one)+2))), false}
-	}
-	fill := func(part string) row { return row{strings.Repeat(part, markdown.MaxBytes/len(part)), false} }
-	for about, tt := range map[string]row{
-		"5 MB":              {strings.Repeat("Lorem ipsum dolor sit amet.\n", 180_000), true},
-		"lines":             {strings.Repeat("a\n", 30_000), true},
-		"text":              fill("Lorem ipsum dolor sit amet, consetetur.\n"),
-		"paragraphs":        lines("a\n\n"),
-		"short lines":       lines("a\n"),
-		"one long line":     fill("a"),
-		"emphasis":          paragraphs("*a "),
-		"closed emphasis":   paragraphs("*a* "),
-		"two kinds":         paragraphs("*a _b "),
-		"too many marks":    {strings.Repeat("*a ", 5_000), true},
-		"code":              fill("`a` "),
-		"open links":        paragraphs("[a]("),
-		"links":             paragraphs("[a](b) "),
-		"definitions":       {strings.Repeat("[a]: b\n\n[a]\n", 4_000), false},
-		"long destinations": {"[a]: https://example.com/" + strings.Repeat("x", 10_000) + "\n\n" + strings.Repeat("[a] ", 1_900), true},
-		"images":            paragraphs("![a](b) "),
-		"HTML":              fill("<b>a</b>"),
-		"open HTML":         fill("<a "),
-		"quotes":            lines("> a\n"),
-		"quotes in quotes":  {strings.Repeat(strings.Repeat("> ", 10)+"a\n", 3_000), false},
-		"too deep":          {strings.Repeat(">", 40), true},
-		"items":             lines("- a\n"),
-		"items in items":    {strings.Repeat(strings.Repeat("- ", 10)+"a\n", 3_000), false},
-		"headings":          lines("# a\n"),
-		"underlined":        lines("a\n=\n"),
-		"rows":              {"|a|b|\n|-|-|\n" + strings.Repeat("|a|b|\n", 24_000), false},
-		"a huge table":      {"|a|b|\n|-|-|\n" + strings.Repeat("|a|b|\n", 60_000), true},
-		"columns":           {strings.Repeat("a|", 60_000) + "\n" + strings.Repeat("-|", 60_000) + "\n", true},
-		"missing cells":     {"|a\n|" + strings.Repeat("-|", 1_000) + "\n" + strings.Repeat("|\n", 10_000), true},
-		"addresses":         fill("a@b.example "),
-		"URLs":              fill("http://a.example "),
-		"tasks":             {strings.Repeat("- [ ] a\n", 12_000), false},
-		"zero bytes":        fill("\x00"),
-	} {
-		t.Run(about, func(t *testing.T) {
-			cost.Check(t, len(tt.src), tt.refused, func() error {
-				_, err := markdown.Render([]byte(tt.src), options)
-				if err != nil && !errors.Is(err, markdown.ErrTooLarge) {
-					return fmt.Errorf("another error: %w", err)
-				}
-				return err
-			})
-		})
-	}
 }

@@ -25,7 +25,7 @@ func policy(prefix string, level int) *bluemonday.Policy {
 	}
 	p.AllowAttrs("start").Matching(regexp.MustCompile(`^[0-9]{1,9}$`)).OnElements("ol")
 	p.AllowAttrs("align").Matching(regexp.MustCompile(`^(left|center|right)$`)).OnElements("th", "td")
-	p.AllowAttrs("href").Matching(regexp.MustCompile(`^(https?://[^/]|mailto:|#` + id + `$|\?[a-zA-Z0-9=&%./_-]+$)`)).OnElements("a")
+	p.AllowAttrs("href").Matching(regexp.MustCompile(`^(https?://[^/]|mailto:|#` + id + `$|\?[a-zA-Z0-9=&%./_-]+(#` + id + `)?$)`)).OnElements("a")
 	p.AllowRelativeURLs(true) // those that the pattern above allows
 	p.AllowURLSchemes("mailto")
 	for _, scheme := range []string{"http", "https"} {

@@ -109,8 +109,11 @@ func ProxyCache(err error) bool { return says(err, proxyCache, 0) }
 func ReadOnly(err error) bool { return says(err, readOnly, 0) }
 
 // Policy reports whether a registry refuses to send an artifact because of a policy of the project. Harbor has such
-// policies about signatures and vulnerabilities.
-func Policy(err error) bool { return hasCode(err, "PROJECTPOLICYVIOLATION") }
+// policies about signatures and vulnerabilities. The response to a HEAD request has only the status.
+func Policy(err error) bool {
+	answer, ok := errors.AsType[*errcode.ErrorResponse](err)
+	return ok && answer.Method == http.MethodHead && answer.StatusCode == http.StatusPreconditionFailed || hasCode(err, "PROJECTPOLICYVIOLATION")
+}
 
 // UnknownBlob reports whether a registry refuses a manifest because the manifest names a blob or manifest that the registry
 // does not have.

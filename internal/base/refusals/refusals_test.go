@@ -45,6 +45,7 @@ func TestHarborsWords(t *testing.T) {
 		{refusal(400, "NAME_INVALID", "invalid repository name: a/B"), ""},
 		{refusal(401, "UNAUTHORIZED", "authentication required"), ""},
 		{&errcode.ErrorResponse{StatusCode: 412}, ""},
+		{&errcode.ErrorResponse{Method: http.MethodHead, StatusCode: 412}, "policy"},
 		{io.EOF, ""},
 	} {
 		for name, knows := range known {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 
 	"github.com/opentofu/svchost"
 )
@@ -134,6 +135,15 @@ func ByKind[T any](all []T, of func(T) Address) map[Kind][]T {
 
 // Member returns a JSON object with the address as its only member. The name of the member is the kind.
 func Member(a Address) map[Kind]Address { return map[Kind]Address{a.Kind(): a} }
+
+// DisplayHost returns a host of an address in the form for people. Only hosts with Punycode have another form. For the
+// others, the conversion would be a tenth of the time of a gateway's answer.
+func DisplayHost(h svchost.Hostname) string {
+	if !strings.Contains(string(h), "xn--") {
+		return string(h)
+	}
+	return svchost.ForDisplay(string(h))
+}
 
 // Attr returns the address as an attribute of a log or a span. The key is the kind.
 func Attr(a Address) slog.Attr { return slog.String(string(a.Kind()), a.String()) }

@@ -1,6 +1,7 @@
 package closure
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -33,7 +34,8 @@ type Package struct {
 func Read(ctx context.Context, fsys fs.FS, root string) (*Package, error) {
 	p := &Package{root: path.Clean(root), folders: map[string]*calls.Folder{}}
 	byFolder := map[string][]*calls.File{}
-	files, bytes, parsed := 0, 0, 0
+	files, size, parsed := 0, 0, 0
+	var src bytes.Buffer // nothing that is read from a file refers to it
 	err := fs.WalkDir(fsys, ".", func(name string, d fs.DirEntry, err error) error {
 		if err == nil {
 			err = context.Cause(ctx)
@@ -41,15 +43,14 @@ func Read(ctx context.Context, fsys fs.FS, root string) (*Package, error) {
 		if err != nil || d.IsDir() || !calls.IsFile(name) {
 			return err
 		}
-		src, err := readFile(fsys, name)
-		if err != nil {
+		if err := readFile(&src, fsys, name); err != nil {
 			return err
 		}
-		files, bytes = files+1, bytes+len(src)
-		if files > maxFiles || bytes > maxBytes {
+		files, size = files+1, size+src.Len()
+		if files > maxFiles || size > maxBytes {
 			return tooLarge("it has more than %d configuration files, or more than %d MiB of them", maxFiles, maxBytes>>20)
 		}
-		f := calls.Read(name, src)
+		f := calls.Read(name, src.Bytes())
 		parsed, p.kept = parsed+f.Parsed, p.kept+textOf(f)
 		if parsed > maxParsed || p.kept > maxKept {
 			return tooLarge("its calls and requirements have more than %d words and signs, or more than %d KiB", maxParsed, maxKept>>10)
@@ -73,14 +74,17 @@ func tooLarge(format string, args ...any) error {
 	return hint.Wrap(fmt.Errorf("%w: %s", ErrTooLarge, fmt.Sprintf(format, args...)), "push this module without --closure, and the modules that it calls by their addresses")
 }
 
-// readFile reads a file. Of a file that is too large, it reads so much that [calls.Read] says so.
-func readFile(fsys fs.FS, name string) ([]byte, error) {
+// readFile replaces the content of a buffer by that of a file. Of a file that is too large, it reads so much that [calls.Read]
+// says so.
+func readFile(to *bytes.Buffer, fsys fs.FS, name string) error {
 	f, err := fsys.Open(name)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, calls.MaxFile+1))
+	to.Reset()
+	_, err = to.ReadFrom(io.LimitReader(f, calls.MaxFile+1))
+	return err
 }
 
 // textOf returns an upper bound for the size of declarations in bytes.

@@ -187,16 +187,18 @@ func TestCost(t *testing.T) {
 			return p.commit(p.object(plumbing.TreeObject, treeOf(entries...)))
 		},
 	} {
-		p := &packed{}
-		head := f(p)
-		pack := p.bytes()
-		p = nil
-		s.serve(head, pack)
-		fetched := cost.OfChild(t, s.url+"/r", s.ca, filepath.Join(s.root, "new"))
-		if err := os.RemoveAll(filepath.Join(s.root, "new")); err != nil {
-			t.Fatal(err)
-		}
-		fetched.CheckPackage(t, name, small, len(pack))
+		t.Run(name, func(t *testing.T) {
+			p := &packed{}
+			head := f(p)
+			pack := p.bytes()
+			p = nil
+			s.serve(head, pack)
+			fetched := cost.OfChild(t, s.url+"/r", s.ca, filepath.Join(s.root, "new"))
+			if err := os.RemoveAll(filepath.Join(s.root, "new")); err != nil {
+				t.Fatal(err)
+			}
+			fetched.CheckPackage(t, small, len(pack))
+		})
 	}
 	// The list of references.
 	var list strings.Builder

@@ -2,6 +2,7 @@ package moduleorigin
 
 import (
 	"archive/tar"
+	"bytes"
 	"cmp"
 	"compress/gzip"
 	"context"
@@ -14,7 +15,6 @@ import (
 	"hash"
 	"io"
 	"io/fs"
-	"math"
 	"os"
 
 	"github.com/ocibridge/ocibridge/internal/base/files"
@@ -35,6 +35,9 @@ const (
 	maxUnpacked            = 2 << 30
 	// maxDirectory is the maximum size of a zip's directory in bytes. In memory, it needs more than that.
 	maxDirectory = 6 << 20
+	// headersTwice is more than the number of entries that are read twice, because the end of a directory is searched in the
+	// last 65 KiB of a zip.
+	headersTwice = 2000
 )
 
 // fetchArchive downloads an archive and unpacks it into a folder. It returns the archive's ETag; see [Origin.FetchArchive].
@@ -147,12 +150,12 @@ func unpackTarGz(ctx context.Context, archive io.ReaderAt, size int64, t *tree) 
 
 // unpackZip unpacks a zip. Like go-getter, it unpacks a link as a file with the link's target.
 func unpackZip(ctx context.Context, archive io.ReaderAt, size int64, t *tree) error {
-	reader := &directory{archive, maxDirectory}
+	reader := &directory{ReaderAt: archive, left: maxDirectory, tree: t}
 	z, err := provider.ReadZipDirectory(ctx, reader, size)
 	if err != nil {
 		return unpackError(ctx, err)
 	}
-	reader.left = math.MaxInt64 // the files have limits of their own
+	reader.open = true // the files have limits of their own
 	left := t.limit
 	for _, f := range z.File {
 		mode := f.Mode()
@@ -177,17 +180,34 @@ func unpackZip(ctx context.Context, archive io.ReaderAt, size int64, t *tree) er
 	return nil
 }
 
-// directory is a zip whose directory is read.
+// directory is a zip. While its directory is read, its size and the number of its entries are limited, because each entry needs
+// memory. The end of the directory also gives that number, but can lie.
 type directory struct {
 	io.ReaderAt
-	left int64 // how many more bytes may be read
+	tree    *tree
+	open    bool   // the directory has been read
+	left    int64  // how many more bytes may be read
+	headers int    // how often the beginning of an entry was read
+	end     []byte // the last bytes of the read before
 }
 
+// header begins each entry of a zip's directory.
+var header = []byte("PK\x01\x02")
+
 func (d *directory) ReadAt(p []byte, at int64) (int, error) {
+	if d.open {
+		return d.ReaderAt.ReadAt(p, at)
+	}
 	if d.left -= int64(len(p)); d.left < 0 {
 		return 0, refuse("its directory has more than %d MiB", maxDirectory>>20)
 	}
-	return d.ReaderAt.ReadAt(p, at)
+	n, err := d.ReaderAt.ReadAt(p, at)
+	d.headers += bytes.Count(p[:n], header) + bytes.Count(append(d.end, p[:min(n, len(header)-1)]...), header)
+	d.end = append(d.end[:0], p[max(0, n-len(header)+1):n]...)
+	if d.headers > d.tree.mostEntries()+headersTwice {
+		return 0, d.tree.tooMany()
+	}
+	return n, err
 }
 
 // source is the archive itself. It records the errors of reading it, which are no faults of the archive.

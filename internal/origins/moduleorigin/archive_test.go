@@ -22,6 +22,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 	"github.com/ocibridge/ocibridge/internal/origins/moduleorigin"
 	"github.com/ocibridge/ocibridge/internal/test/testkit"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/cost"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/tlsca"
 	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/origin"
@@ -288,11 +289,29 @@ func TestManyFiles(t *testing.T) {
 			}
 		})
 	}
-	var all []entry
-	for i := range 50_000 {
-		all = append(all, entry{name: fmt.Sprintf("%0100d", i), mode: 0o644})
-	}
-	if _, err := fetch(t, "/v.zip", zipped(t, all...), ""); err == nil || !strings.Contains(err.Error(), "its directory has more than") || !errors.Is(err, moduleorigin.ErrArchive) {
-		t.Errorf("a large directory: %v", err)
+	// Nothing is unpacked of a zip whose directory is too large.
+	for says, tc := range map[string]struct {
+		entries int
+		name    string
+	}{
+		"its directory has more than":              {24_000, "%0250d"},
+		"it has more than 25000 files and folders": {30_000, "%0100d"},
+	} {
+		var all []entry
+		for i := range tc.entries {
+			all = append(all, entry{name: fmt.Sprintf(tc.name, i), mode: 0o644, content: "x"})
+		}
+		archive := zipped(t, all...)
+		host, o := serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write(archive) }))
+		m := &cost.Meter{MayReceive: 1 << 30, MayUnpack: 1 << 30}
+		o.Meter = m
+		l, err := moduleorigin.ParseLocation("https://" + host + "/v.zip")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = o.Fetch(t.Context(), l, t.TempDir())
+		if err == nil || !strings.Contains(err.Error(), says) || !errors.Is(err, moduleorigin.ErrArchive) || m.Disk > 0 {
+			t.Errorf("%v, want %q; %d bytes were unpacked", err, says, m.Disk)
+		}
 	}
 }

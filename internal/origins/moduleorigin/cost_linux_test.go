@@ -45,7 +45,7 @@ func TestCost(t *testing.T) {
 	}
 	var archive []byte
 	host := serveTLS(t, ca, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write(archive) }))
-	fetch := func(format string) cost.Child {
+	fetch := func(t *testing.T, format string) cost.Child {
 		dir, err := os.MkdirTemp("", "cost-")
 		if err != nil {
 			t.Fatal(err)
@@ -55,7 +55,7 @@ func TestCost(t *testing.T) {
 	}
 	for format, pack := range map[string]func(*testing.T, []packed) []byte{"zip": zipOf, "tar.gz": tarOf} {
 		archive = pack(t, []packed{{name: "main.tf", content: "# 1\n"}})
-		small := fetch(format)
+		small := fetch(t, format)
 		if small.Said != "" {
 			t.Fatal(small.Said)
 		}
@@ -100,8 +100,10 @@ func TestCost(t *testing.T) {
 				return packed{name: fmt.Sprintf("%d.tf.json", i), content: `{"locals":{"a":[` + strings.Repeat("1,", 29_000) + "1]}}"}
 			}),
 		} {
-			archive = pack(t, entries)
-			fetch(format).CheckPackage(t, format+", "+name, small, len(archive))
+			t.Run(format+", "+name, func(t *testing.T) {
+				archive = pack(t, entries)
+				fetch(t, format).CheckPackage(t, small, len(archive))
+			})
 		}
 	}
 }

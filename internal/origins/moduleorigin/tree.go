@@ -34,20 +34,32 @@ type tree struct {
 
 	entries, nameBytes, parts int
 	spellings                 map[string]string // of files and folders, by their names in lower case
+	folders                   map[string]bool   // the folders that exist
+	buffer                    []byte            // for copies
 }
 
 // newTree returns the tree of an archive of size bytes.
 func newTree(root *os.Root, size int64) *tree {
-	return &tree{root: root, size: size, limit: min(expandBase+expandRate*size, maxUnpacked), spellings: map[string]string{}}
+	return &tree{root: root, size: size, limit: min(expandBase+expandRate*size, maxUnpacked), spellings: map[string]string{}, folders: map[string]bool{".": true}, buffer: make([]byte, 32<<10)}
 }
 
 // folder creates a folder and its parents.
 func (t *tree) folder(name string) error {
 	name, err := t.admit(name)
-	if err != nil || name == "." {
+	if err != nil {
 		return err
 	}
-	return t.root.MkdirAll(name, 0o700)
+	return t.mkdir(name)
+}
+
+// mkdir creates a folder and its parents, unless it has created the folder before.
+func (t *tree) mkdir(name string) error {
+	if t.folders[name] {
+		return nil
+	}
+	err := t.root.MkdirAll(name, 0o700)
+	t.folders[name] = err == nil
+	return err
 }
 
 // file writes a file. A second file of the same name replaces the first, as with clients.
@@ -59,10 +71,8 @@ func (t *tree) file(name string, executable bool, content io.Reader) error {
 	if name == "." {
 		return refuse("it has a file without a name")
 	}
-	if dir := path.Dir(name); dir != "." {
-		if err := t.root.MkdirAll(dir, 0o700); err != nil {
-			return err
-		}
+	if err := t.mkdir(path.Dir(name)); err != nil {
+		return err
 	}
 	mode := os.FileMode(0o600)
 	if executable {
@@ -72,11 +82,8 @@ func (t *tree) file(name string, executable bool, content io.Reader) error {
 	if err != nil {
 		return err
 	}
-	var to io.Writer = f
-	if t.meter != nil {
-		to = unpacking{f, t.meter}
-	}
-	_, err = io.Copy(to, content)
+	// The type of the writer hides the file's own ReadFrom, which would allocate a buffer for each file.
+	_, err = io.CopyBuffer(unpacking{f, t.meter}, content, t.buffer)
 	if err == nil {
 		err = f.Chmod(mode) // of a file that is replaced
 	}
@@ -87,15 +94,17 @@ func (t *tree) file(name string, executable bool, content io.Reader) error {
 	return err
 }
 
-// unpacking is a writer that counts its bytes as unpacked.
+// unpacking is a writer that counts its bytes as unpacked. Its meter may be nil.
 type unpacking struct {
 	io.Writer
 	meter gitfiles.Meter
 }
 
 func (u unpacking) Write(p []byte) (int, error) {
-	if err := u.meter.Unpacked(int64(len(p))); err != nil {
-		return 0, &meterError{err}
+	if u.meter != nil {
+		if err := u.meter.Unpacked(int64(len(p))); err != nil {
+			return 0, &meterError{err}
+		}
 	}
 	return u.Writer.Write(p)
 }
@@ -105,12 +114,19 @@ type meterError struct{ error }
 
 func (e *meterError) Unwrap() error { return e.error }
 
+// mostEntries returns the maximum number of entries.
+func (t *tree) mostEntries() int { return int(min(baseEntries+t.size/entryBytes, maxEntries)) }
+
+func (t *tree) tooMany() error {
+	return refuse("it has more than %d files and folders in %d bytes", t.mostEntries(), t.size)
+}
+
 // admit checks the name of an entry, and returns it without dots and trailing slashes.
 func (t *tree) admit(raw string) (string, error) {
 	t.nameBytes += len(raw)
 	t.parts += 1 + strings.Count(raw, "/")
-	if most := min(baseEntries+t.size/entryBytes, maxEntries); t.entries == int(most) {
-		return "", refuse("it has more than %d files and folders in %d bytes", most, t.size)
+	if t.entries == t.mostEntries() {
+		return "", t.tooMany()
 	}
 	t.entries++
 	switch {

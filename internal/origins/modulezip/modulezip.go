@@ -197,10 +197,16 @@ func (z *Zip) write(ctx context.Context, root *os.Root, entries []entry) error {
 // add adds a file to the zip. It reads the file twice, because its size and checksum precede the contents: not every reader
 // can unpack stored entries whose size comes afterwards.
 func (z *Zip) add(ctx context.Context, w *zip.Writer, root *os.Root, e entry) error {
-	sum := crc32.NewIEEE()
-	size, err := copyFile(ctx, root, e.name, sum)
+	f, size, err := files.OpenRegular(root, e.name)
 	if err != nil {
-		return err
+		return readError(err, "name it in .terraformignore")
+	}
+	defer f.Close()
+	sum := crc32.NewIEEE()
+	if size <= maxBytes { // otherwise it is refused below
+		if size, err = copyFile(ctx, sum, f, size); err != nil {
+			return fmt.Errorf("pack %s: %w", e.name, err)
+		}
 	}
 	if z.Unpacked += size; z.Unpacked > maxBytes {
 		return refuse(helpLarge, "its files have more than %d bytes", int64(maxBytes))
@@ -218,11 +224,17 @@ func (z *Zip) add(ctx context.Context, w *zip.Writer, root *os.Root, e entry) er
 	if err != nil {
 		return err
 	}
-	again, err := copyFile(ctx, root, e.name, into)
-	if err == nil && again != size {
-		err = refuse("run it again once no program writes to the folder", "%s changed while it was packed", e.name)
+	again := int64(0)
+	if _, err = f.Seek(0, io.SeekStart); err == nil {
+		again, err = copyFile(ctx, into, f, size)
 	}
-	return err
+	switch {
+	case err != nil:
+		return fmt.Errorf("pack %s: %w", e.name, err)
+	case again != size:
+		return refuse("run it again once no program writes to the folder", "%s changed while it was packed", e.name)
+	}
+	return nil
 }
 
 // header returns the header of an entry.
@@ -238,21 +250,9 @@ func header(name string, mode os.FileMode, size int64, sum uint32) *zip.FileHead
 	return h
 }
 
-// copyFile copies a file, and returns the number of bytes. If the file grows meanwhile, it copies at most one byte more.
-func copyFile(ctx context.Context, root *os.Root, name string, to io.Writer) (int64, error) {
-	f, size, err := files.OpenRegular(root, name)
-	if err != nil {
-		return 0, readError(err, "name it in .terraformignore")
-	}
-	defer f.Close()
-	if size > maxBytes {
-		return size, nil // add refuses it
-	}
-	n, err := io.Copy(to, io.LimitReader(files.ContextReader{Context: ctx, Reader: f}, size+1))
-	if err != nil {
-		return n, fmt.Errorf("pack %s: %w", name, err)
-	}
-	return n, nil
+// copyFile copies a file of size bytes, and returns the number of bytes. If the file grows meanwhile, it copies at most one byte more.
+func copyFile(ctx context.Context, to io.Writer, f *os.File, size int64) (int64, error) {
+	return io.Copy(to, io.LimitReader(files.ContextReader{Context: ctx, Reader: f}, size+1))
 }
 
 // hash computes the h1: hash of the zip.

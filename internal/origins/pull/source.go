@@ -74,8 +74,13 @@ func (p *Puller) find(ctx context.Context, a subject.Address, v provider.Version
 	if err != nil {
 		return offer, false, outage(err)
 	}
+	return p.findIn(ctx, answer, a, v, fresh)
+}
+
+// findIn is [Puller.find] in a list that the cache has returned. That list decides whether the origin is asked again, because the
+// cache may have a newer one by now.
+func (p *Puller) findIn(ctx context.Context, answer *listAnswer, a subject.Address, v provider.Version, fresh bool) (offer catalog.Offer, ok bool, err error) {
 	offer, ok = answer.Value.offer(v)
-	// The list that was just searched decides, because the cache may have a newer one by now.
 	if !ok && fresh && !answer.Current(time.Now()) {
 		l, err := p.askAgain(ctx, a)
 		if err != nil {

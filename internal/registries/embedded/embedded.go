@@ -239,6 +239,20 @@ func (r *Registry) Catalog() (*remote.Registry, error) {
 	return registry, nil
 }
 
+// Changed returns when a tag was last written or, for the tag "", when a tag was last added to a repository or removed
+// from it. It returns the zero time if there is no such tag or repository.
+func (r *Registry) Changed(repository string, tag ociaddr.Tag) time.Time {
+	name := filepath.Join(storage(r.dir), "repositories", filepath.FromSlash(repository), "_manifests", "tags")
+	if tag != "" {
+		name = filepath.Join(name, string(tag), "current", "link")
+	}
+	info, err := os.Stat(name)
+	if err != nil {
+		return time.Time{}
+	}
+	return info.ModTime()
+}
+
 // Handler returns a handler for tests. It accepts all requests, also those that write.
 func (r *Registry) Handler() http.Handler { return r.app }
 

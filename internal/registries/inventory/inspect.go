@@ -25,6 +25,7 @@ type Inspection struct {
 	Declared   *Declared          `json:"declared,omitempty"` // nil if another tool wrote the index
 	Protocols  []string           `json:"protocols,omitempty"`
 	Evidence   *InspectedEvidence `json:"evidence,omitempty"`
+	Docs       *InspectedDocs     `json:"docs,omitempty"` // nil if no documentation is stored
 	Partial    []ociaddr.Tag      `json:"partial_tags,omitempty"`
 	Packages   []InspectedPackage `json:"packages"`
 	// Missing lists the platforms whose manifests the registry lacks.
@@ -69,6 +70,13 @@ type InspectedEvidence struct {
 	SigningKeys int `json:"signing_keys_size"`
 }
 
+// InspectedDocs describes the stored documentation. Inspect does not read the pages.
+type InspectedDocs struct {
+	Digest string `json:"digest"` // the digest of the manifest
+	Zip    string `json:"zip"`    // the digest of the zip with the pages
+	Size   int64  `json:"size"`   // of the zip in bytes
+}
+
 // Inspect reads the newest selected version of the selection's first provider.
 func Inspect(ctx context.Context, s *Selection[provider.Address]) (*Inspection, error) {
 	p, v, err := s.newest()
@@ -84,7 +92,7 @@ func Inspect(ctx context.Context, s *Selection[provider.Address]) (*Inspection, 
 	}
 	out := &Inspection{
 		Provider: p.Address, Version: v, Repository: p.Repository, Tag: p.tagOf[v], Digest: found.Index.Digest.String(), Protocols: found.Protocols,
-		Packages: []InspectedPackage{}, Missing: found.Missing, Denied: p.inventory.denial(p.Address, v), Deprecated: p.inventory.deprecation(p.Address, v),
+		Packages: []InspectedPackage{}, Missing: found.Missing, Denied: p.inventory.denial(p.Address, v, found.Index.Digest.String()), Deprecated: p.inventory.deprecation(p.Address, v),
 	}
 	if a, ok := found.Owner.(provider.Address); ok && !found.Version.IsZero() {
 		out.Declared = &Declared{a, found.Version}
@@ -105,6 +113,13 @@ func Inspect(ctx context.Context, s *Selection[provider.Address]) (*Inspection, 
 		if out.Evidence, err = inspectEvidence(ctx, p, v, found); err != nil {
 			return nil, err
 		}
+	}
+	if found.Docs != nil {
+		d, err := artifact.ReadDocs(ctx, p.store, *found.Docs, p.Address, v)
+		if err != nil {
+			return nil, unreadable(p, v, err)
+		}
+		out.Docs = &InspectedDocs{found.Docs.Digest.String(), d.Zip.Digest.String(), d.Zip.Size}
 	}
 	report := &VersionReport{Version: v, found: found}
 	p.approve(ctx, report)

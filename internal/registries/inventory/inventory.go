@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/opencontainers/go-digest"
 	"golang.org/x/sync/errgroup"
 	"oras.land/oras-go/v2/registry/remote"
 
@@ -100,9 +101,9 @@ type Inventory[A Address] struct {
 	Registry   Registry
 	Configured []A // the providers of provider blocks; no catalog needs to list them
 	Jobs       int // the maximum number of concurrent requests; at least 1
-	// Denies reports whether the gateway's configuration denies a version, and why. If Denies is nil, the configuration
-	// denies nothing.
-	Denies func(subject.Address, provider.Version) (reason string, denied bool)
+	// Denies reports whether the gateway's configuration denies a version whose tag names the given manifest, and why. The digest is ""
+	// if the manifest is unknown. If Denies is nil, the configuration denies nothing.
+	Denies func(a subject.Address, v provider.Version, manifest digest.Digest) (reason string, denied bool)
 	// Approvals returns the approvals that the versions of a provider or a module need. If Approvals is nil, no version needs one.
 	Approvals func(subject.Address) *approval.Policy
 	// Deprecates returns the reason why the gateway's configuration deprecates a version, or "". If Deprecates is nil, the
@@ -120,10 +121,11 @@ func (i *Inventory[A]) deprecation(a A, v provider.Version) *Denial {
 	return nil
 }
 
-// denial returns the description of a denied version, or nil if the version is not denied.
-func (i *Inventory[A]) denial(a A, v provider.Version) *Denial {
+// denial returns the description of a denied version, or nil if the version is not denied. manifest is the digest of what its tag names,
+// or "" if that could not be read.
+func (i *Inventory[A]) denial(a A, v provider.Version, manifest string) *Denial {
 	if i.Denies != nil {
-		if reason, denied := i.Denies(a, v); denied {
+		if reason, denied := i.Denies(a, v, digest.Digest(manifest)); denied {
 			return &Denial{reason}
 		}
 	}
@@ -365,9 +367,10 @@ func (s *Selection[A]) read(ctx context.Context, out *Report[A], fn reader[A]) e
 		for i, v := range of.Matches {
 			g.Go(func() error {
 				if ctx.Err() == nil {
-					r.Versions[i] = fn(ctx, of, v)
-					r.Versions[i].Denied, r.Versions[i].Deprecated = s.inventory.denial(of.Address, v), s.inventory.deprecation(of.Address, v)
-					of.approve(ctx, r.Versions[i])
+					report := fn(ctx, of, v)
+					report.Denied, report.Deprecated = s.inventory.denial(of.Address, v, report.Digest), s.inventory.deprecation(of.Address, v)
+					of.approve(ctx, report)
+					r.Versions[i] = report
 				}
 				return context.Cause(ctx)
 			})

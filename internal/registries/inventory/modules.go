@@ -115,7 +115,7 @@ func InspectModule(ctx context.Context, s *Selection[module.Address]) (*ModuleIn
 	if err != nil {
 		return nil, hint.Wrap(of.explain(fmt.Errorf("%s %s: %w", of.Address, version, err)), "ocibridge module verify %s@%s says what to do", of.Address, version)
 	}
-	v.Denied, v.Deprecated = of.inventory.denial(of.Address, version), of.inventory.deprecation(of.Address, version)
+	v.Denied, v.Deprecated = of.inventory.denial(of.Address, version, v.Digest), of.inventory.deprecation(of.Address, version)
 	of.approve(ctx, v)
 	out := &ModuleInspection{Module: of.Address, Repository: of.Repository, VersionReport: v}
 	out.Signatures, err = of.inspectSignatures(ctx, m, version)

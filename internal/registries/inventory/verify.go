@@ -11,6 +11,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/registries/providerdoc"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
@@ -72,7 +73,30 @@ func (c *check) run(ctx context.Context, packages bool) error {
 	if err := c.checkEvidence(ctx, &found); err != nil || !packages {
 		return err
 	}
-	return c.checkPackages(ctx, found.Packages)
+	if err := c.checkPackages(ctx, found.Packages); err != nil {
+		return err
+	}
+	return c.checkDocs(ctx, &found)
+}
+
+// checkDocs downloads the documentation, and reads its pages. It does not report what Lint has reported.
+func (c *check) checkDocs(ctx context.Context, found *artifact.Version) error {
+	if found.Docs == nil || slices.ContainsFunc(c.Findings, func(f artifact.Finding) bool { return f.Where == artifact.DocsWhere }) {
+		return nil
+	}
+	d, err := artifact.ReadDocs(ctx, c.provider.store, *found.Docs, c.provider.Address, c.Version)
+	var zip []byte
+	if err == nil {
+		zip, err = artifact.FetchDocs(ctx, c.provider.store, d)
+	}
+	if err == nil {
+		_, err = providerdoc.Read(ctx, zip)
+	}
+	if artifact.IsContent(err) || errors.Is(err, providerdoc.ErrZip) {
+		c.report(artifact.SeverityError, artifact.DocsWhere, err.Error(), artifact.HelpDocs)
+		return nil
+	}
+	return err
 }
 
 // checkPackages downloads every package and compares it with its hashes. It also looks for the provider's

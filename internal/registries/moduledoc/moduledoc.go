@@ -36,14 +36,28 @@ const (
 	maxParts   = 200       // the maximum number of folders in modules and in examples
 	maxReadme  = 256 << 10 // the maximum size of a README in bytes
 	maxSources = 16 << 20  // the maximum size in bytes of all source files that are read
-	maxTokens  = 100_000   // the maximum number of words and signs that are parsed; each takes 3 kB and 10 microseconds
+	maxTokens  = 100_000   // the maximum number of words and signs that are parsed; each takes 3 kB and 5 microseconds
 	maxBlocks  = 10_000    // the maximum number of blocks that are read
 	maxText    = 16 << 10  // the maximum length in bytes of a description, type or default value
 	maxKept    = 4 << 20   // the maximum size in bytes of all texts in the result
 	maxSkipped = 10        // the maximum number of skipped parts that are listed
 
-	bytesOfToken = 4 // the average length of a word or sign in JSON, in bytes
+	bytesOfToken   = 4  // the average length of a word or sign in JSON, in bytes
+	textOfToken    = 32 // the bytes of text that take as long as a word or sign
+	tokensOfNumber = 20 // the words and signs that take as long as a number: the library formats numbers with 512 bits
 )
+
+// price returns how many words and signs take as long as the text and the numbers of a source.
+func price(src []byte) int {
+	n, before := len(src)/textOfToken, byte(' ')
+	for _, c := range src {
+		if '0' <= c && c <= '9' && strings.IndexByte(" \t\n,:=[(-", before) >= 0 {
+			n += tokensOfNumber
+		}
+		before = c
+	}
+	return n
+}
 
 // budget is what may still be read of a zip.
 type budget struct {

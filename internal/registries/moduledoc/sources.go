@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/big"
 	"regexp"
 	"slices"
@@ -49,7 +50,7 @@ func newSources(p *Part, b *budget) *sources {
 // file reads a source file.
 func (s *sources) file(ctx context.Context, name string, data []byte) {
 	if strings.HasSuffix(name, ".json") {
-		if s.budget.parse(s.part, len(data)/bytesOfToken) {
+		if s.budget.parse(s.part, len(data)/bytesOfToken+price(data)) {
 			s.json(name, data)
 		}
 		return
@@ -62,7 +63,7 @@ func (s *sources) file(ctx context.Context, name string, data []byte) {
 			return
 		}
 		switch b.Type {
-		case "variable", "output", "terraform", "provider", "module", "resource", "data":
+		case "variable", "output", "terraform", "provider", "module", "resource", "data", "ephemeral", "action":
 		default:
 			continue
 		}
@@ -70,10 +71,13 @@ func (s *sources) file(ctx context.Context, name string, data []byte) {
 			return
 		}
 		if typ, label, ok := b.Labels(); ok {
-			s.resource(b, Resource{typ, label, b.Type == "data"}, name)
+			if b.Type == "resource" || b.Type == "data" {
+				s.resource(Resource{typ, label, b.Type == "data"})
+			}
+			s.use(b, typ, name)
 			continue
 		}
-		if !s.budget.parse(s.part, b.Tokens()) {
+		if !s.budget.parse(s.part, b.Tokens()+price(b.Src)) {
 			continue
 		}
 		file, err := b.Parse(name)
@@ -87,13 +91,17 @@ func (s *sources) file(ctx context.Context, name string, data []byte) {
 }
 
 // resource adds a resource or data source.
-func (s *sources) resource(b calls.Block, r Resource, file string) {
+func (s *sources) resource(r Resource) {
 	if !s.seen[r] {
 		s.seen[r] = true
 		s.part.Resources = append(s.part.Resources, r)
 	}
-	provider, _, _ := strings.Cut(r.Type, "_")
-	if bytes.Contains(b.Src, []byte("provider")) && s.budget.parse(s.part, b.Tokens()) {
+}
+
+// use adds the provider of a block for a resource: the one that the block names, or the one that its type names.
+func (s *sources) use(b calls.Block, typ, file string) {
+	provider, _, _ := strings.Cut(typ, "_")
+	if bytes.Contains(b.Src, []byte("provider")) && s.budget.parse(s.part, b.Tokens()+price(b.Src)) {
 		if parsed, err := b.Parse(file); err == nil {
 			body := parsed.Body.(*hclsyntax.Body)
 			for _, inner := range body.Blocks {
@@ -128,43 +136,69 @@ func (s *sources) native(blockType string, file *hcl.File, comment string, overr
 				delete(b.Body.Attributes, "type")
 			}
 			harden(b.Body)
-			return s.variable(name, file, b.Body, e, override)
+			before := s.module.Variables[name]
+			err := s.load(file, override)
+			s.variable(name, b.Body, e, before, override)
+			return err
 		case "output":
 			harden(b.Body)
-			s.notes[name] = &extra{comment: comment, ephemeral: constantBool(b.Body, "ephemeral")}
+			before := s.module.Outputs[name]
+			err := s.load(file, override)
+			s.output(name, b.Body, &extra{comment: comment}, before, override)
+			return err
 		default:
 			harden(b.Body)
 		}
 	}
-	return s.load(file)
+	return s.load(file, override)
 }
 
-// variable reads an input. In an override file, it replaces only what it sets.
-func (s *sources) variable(name string, file *hcl.File, body hcl.Body, e *extra, override bool) error {
+// variable completes an input that was loaded. In an override file, a block replaces only the arguments that it sets of the block
+// before.
+func (s *sources) variable(name string, body hcl.Body, e *extra, before *tfconfig.Variable, override bool) {
+	known := cmp.Or(s.more[name], &extra{})
 	e.nullable, e.ephemeral = constantBool(body, "nullable"), constantBool(body, "ephemeral")
-	before, known := s.module.Variables[name], s.more[name]
-	if err := s.load(file); err != nil {
-		return err
-	}
 	s.more[name] = e
-	if v := s.module.Variables[name]; override && before != nil && v != nil {
-		v.Type, v.Description, v.Deprecated = cmp.Or(v.Type, before.Type), cmp.Or(v.Description, before.Description), cmp.Or(v.Deprecated, before.Deprecated)
-		if v.Required && !e.optional {
-			v.Required, v.Default, e.optional, e.expression = before.Required, before.Default, known.optional, known.expression
-		}
-		if constantBool(body, "sensitive") == nil {
-			v.Sensitive = before.Sensitive
-		}
-		e.comment, e.nullable, e.ephemeral = known.comment, cmp.Or(e.nullable, known.nullable), cmp.Or(e.ephemeral, known.ephemeral)
+	v := s.module.Variables[name]
+	if !override || before == nil || v == nil {
+		return
 	}
-	return nil
+	v.Type, v.Description, v.Deprecated = cmp.Or(v.Type, before.Type), cmp.Or(v.Description, before.Description), cmp.Or(v.Deprecated, before.Deprecated)
+	if v.Required && !e.optional {
+		v.Required, v.Default, e.optional, e.expression = before.Required, before.Default, known.optional, known.expression
+	}
+	if constantBool(body, "sensitive") == nil {
+		v.Sensitive = before.Sensitive
+	}
+	e.comment, e.nullable, e.ephemeral = known.comment, cmp.Or(e.nullable, known.nullable), cmp.Or(e.ephemeral, known.ephemeral)
+}
+
+// output is like variable, for an output.
+func (s *sources) output(name string, body hcl.Body, e *extra, before *tfconfig.Output, override bool) {
+	known := cmp.Or(s.notes[name], &extra{})
+	e.ephemeral = constantBool(body, "ephemeral")
+	s.notes[name] = e
+	o := s.module.Outputs[name]
+	if !override || before == nil || o == nil {
+		return
+	}
+	o.Description, o.Deprecated = cmp.Or(o.Description, before.Description), cmp.Or(o.Deprecated, before.Deprecated)
+	if constantBool(body, "sensitive") == nil {
+		o.Sensitive = before.Sensitive
+	}
+	e.comment, e.ephemeral = known.comment, cmp.Or(e.ephemeral, known.ephemeral)
 }
 
 // largeNumber matches a number in JSON whose decimal form would be very long.
 var largeNumber = regexp.MustCompile(`[0-9.][eE][+-]?0*[1-9][0-9]{2,}`)
 
 // jsonSchema has the blocks of which a JSON file can declare more than tfconfig reads.
-var jsonSchema = &hcl.BodySchema{Blocks: []hcl.BlockHeaderSchema{{Type: "variable", LabelNames: []string{"name"}}, {Type: "output", LabelNames: []string{"name"}}}}
+var jsonSchema = &hcl.BodySchema{Blocks: []hcl.BlockHeaderSchema{
+	{Type: "variable", LabelNames: []string{"name"}}, {Type: "output", LabelNames: []string{"name"}},
+	{Type: "ephemeral", LabelNames: []string{"type", "name"}}, {Type: "action", LabelNames: []string{"type", "name"}},
+}}
+
+var providerSchema = &hcl.BodySchema{Attributes: []hcl.AttributeSchema{{Name: "provider"}}}
 
 // json reads a file in JSON.
 func (s *sources) json(name string, data []byte) {
@@ -172,9 +206,10 @@ func (s *sources) json(name string, data []byte) {
 		s.part.skip("%s: it has a number that is too large", name)
 		return
 	}
+	variables, outputs := maps.Clone(s.module.Variables), maps.Clone(s.module.Outputs)
 	file, err := calls.ParseJSON(name, data)
 	if err == nil && file != nil {
-		err = s.load(file)
+		err = s.load(file, calls.IsOverride(name))
 	}
 	if err != nil {
 		s.part.skip("%s: %v", name, err)
@@ -184,25 +219,62 @@ func (s *sources) json(name string, data []byte) {
 	}
 	content, _, _ := file.Body.PartialContent(jsonSchema)
 	for _, b := range content.Blocks {
-		e := &extra{nullable: constantBool(b.Body, "nullable"), ephemeral: constantBool(b.Body, "ephemeral")}
-		if b.Type == "variable" {
-			s.more[b.Labels[0]] = e
-		} else {
-			s.notes[b.Labels[0]] = e
+		switch label := b.Labels[0]; b.Type {
+		case "variable":
+			s.variable(label, b.Body, &extra{}, variables[label], calls.IsOverride(name))
+		case "output":
+			s.output(label, b.Body, &extra{}, outputs[label], calls.IsOverride(name))
+		default:
+			provider, _, _ := strings.Cut(label, "_")
+			content, _, _ := b.Body.PartialContent(providerSchema)
+			if a := content.Attributes["provider"]; a != nil {
+				if v, diags := a.Expr.Value(nil); !diags.HasErrors() && v.Type() == cty.String && v.IsKnown() && !v.IsNull() {
+					provider, _, _ = strings.Cut(v.AsString(), ".")
+				}
+			}
+			s.uses[provider] = true
 		}
 	}
 }
 
 // load passes a file to the library. Its errors are panics of the library. The library reports syntax errors, which clients
 // report as well, so they are ignored.
-func (s *sources) load(file *hcl.File) (err error) {
+func (s *sources) load(file *hcl.File, override bool) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("it cannot be read: %.200v", p)
 		}
 	}()
+	if !override {
+		tfconfig.LoadModuleFromFile(file, s.module)
+		return nil
+	}
+	// The library adds the version constraints of an override file to those before, and replaces whole module blocks.
+	before := *s.module
+	s.module.RequiredCore, s.module.RequiredProviders, s.module.ModuleCalls = nil, map[string]*tfconfig.ProviderRequirement{}, map[string]*tfconfig.ModuleCall{}
+	defer s.override(before)
 	tfconfig.LoadModuleFromFile(file, s.module)
 	return nil
+}
+
+// override completes what an override file has set with what the files before have set.
+func (s *sources) override(before tfconfig.Module) {
+	m := s.module
+	if len(m.RequiredCore) == 0 {
+		m.RequiredCore = before.RequiredCore
+	}
+	for name, r := range before.RequiredProviders {
+		if now := m.RequiredProviders[name]; now == nil || now.Source == "" && len(now.VersionConstraints) == 0 { // as for the provider of a resource
+			m.RequiredProviders[name] = r
+		}
+	}
+	for name, c := range before.ModuleCalls {
+		if now := m.ModuleCalls[name]; now != nil {
+			now.Source, now.Version = cmp.Or(now.Source, c.Source), cmp.Or(now.Version, c.Version)
+		} else {
+			m.ModuleCalls[name] = c
+		}
+	}
 }
 
 // constantBool returns the value of an argument, or nil if it is not set or not constant.

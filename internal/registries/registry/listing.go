@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
 
 	"oras.land/oras-go/v2/registry/remote"
+	"oras.land/oras-go/v2/registry/remote/errcode"
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
@@ -22,6 +24,20 @@ import (
 type Unlisted struct {
 	Where string
 	Err   error
+
+	catalog bool // Err concerns the catalog of a registry
+}
+
+// Failed reports whether a registry has failed to send its catalog. It is false if the registry has no catalog, or refuses it.
+func (u Unlisted) Failed() bool {
+	var answer *errcode.ErrorResponse
+	switch {
+	case !u.catalog:
+		return false
+	case !errors.As(u.Err, &answer):
+		return true
+	}
+	return answer.StatusCode >= 500 && answer.StatusCode != http.StatusNotImplemented || answer.StatusCode == http.StatusTooManyRequests
 }
 
 // All returns the addresses of one kind whose repositories are in the catalogs of the templates' registries. unlisted
@@ -29,7 +45,7 @@ type Unlisted struct {
 func (r *Repositories) All(ctx context.Context, kind subject.Kind) (out []subject.Address, unlisted []Unlisted, err error) {
 	set := r.Templates.Of(kind)
 	skip := func(where string, err error) {
-		unlisted = append(unlisted, Unlisted{where, err})
+		unlisted = append(unlisted, Unlisted{Where: where, Err: err})
 	}
 	var asked []ociaddr.Registry
 	seen := map[subject.Address]bool{nil: true}
@@ -45,7 +61,7 @@ func (r *Repositories) All(ctx context.Context, kind subject.Kind) (out []subjec
 		asked = append(asked, registry)
 		repositories, err := r.list(ctx, registry)
 		if err != nil {
-			skip(string(registry), err)
+			unlisted = append(unlisted, Unlisted{string(registry), err, true})
 		}
 		for _, repo := range repositories {
 			var candidates []subject.Address

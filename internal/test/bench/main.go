@@ -42,13 +42,14 @@ func main() {
 		exit(serveGit(os.Args[2:]))
 	}
 	packageMB := flag.Int("package", 10, "`megabytes` of each of the 12 packages that are pushed")
-	only := flag.String("only", "init,store,modules,sync,documents,archives,versions,memory,unread,capacity,usage,push,pull", "what to measure")
+	only := flag.String("only", "init,store,modules,sync,documents,archives,approvals,versions,memory,unread,capacity,pages,usage,push,pull", "what to measure")
+	before := flag.String("before", "", "the program `file` of an earlier build, which \"-only before\" compares with bin/ocibridge")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, timeLimit)
 	defer cancel()
-	exit(run(ctx, *packageMB, strings.Split(*only, ",")))
+	exit(run(ctx, *packageMB, *before, strings.Split(*only, ",")))
 }
 
 func exit(err error) {
@@ -82,7 +83,7 @@ type bench struct {
 	rows   []row
 }
 
-func run(ctx context.Context, packageMB int, parts []string) error {
+func run(ctx context.Context, packageMB int, earlier string, parts []string) error {
 	dir, err := os.MkdirTemp("", "ocibridge-bench-")
 	if err != nil {
 		return err
@@ -107,10 +108,13 @@ func run(ctx context.Context, packageMB int, parts []string) error {
 		measure, ok := map[string]func() error{
 			"documents": func() error { return b.speed(documents) },
 			"archives":  func() error { return b.speed(archives) },
+			"approvals": b.approvals,
+			"before":    func() error { return b.before(earlier) },
 			"versions":  b.versions,
 			"memory":    b.memory,
 			"unread":    b.unread,
 			"capacity":  b.capacity,
+			"pages":     b.pages,
 			"usage":     b.usage,
 			"push":      func() error { return b.push(packageMB) },
 			"pull":      b.pull,

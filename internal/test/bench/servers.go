@@ -101,9 +101,12 @@ func (b *bench) startBare(root, certFile, keyFile string) (*server, error) {
 
 // startGateway starts the gateway with a cache of archives. It logs to a file.
 func (b *bench) startGateway(certFile, keyFile, template string) (*server, *world.Gateway, error) {
-	return b.startGatewayWith(certFile, keyFile, template, func(dir string) string {
-		return fmt.Sprintf("gateway {\n  cache {\n    directory = %q\n  }\n}\n", filepath.Join(dir, "cache"))
-	})
+	return b.startGatewayWith(certFile, keyFile, template, cacheIn)
+}
+
+// cacheIn returns the settings of a cache of archives below a folder.
+func cacheIn(dir string) string {
+	return fmt.Sprintf("gateway {\n  cache {\n    directory = %q\n  }\n}\n", filepath.Join(dir, "cache"))
 }
 
 // startStreaming starts the gateway without a cache of archives.
@@ -160,7 +163,7 @@ func (b *bench) startConfigured(certFile, keyFile string, settings func(dir stri
 		return nil, nil, err
 	}
 	args = append([]string{"--config", config, "--tls-cert", certFile, "--tls-key", keyFile}, args...)
-	g, err := world.ServeLogging(b.ws, log, args...)
+	g, err := world.ServeLogging(b.bridge, b.ws, log, args...)
 	if err != nil {
 		said, _ := os.ReadFile(log.Name())
 		return nil, nil, fmt.Errorf("%w\n%s", err, said)

@@ -35,6 +35,7 @@ const (
 type asked struct {
 	what, path string
 	requests   int // the number of requests per connection in one run
+	runs       int // the number of runs; 0 means the constant runs
 	unit       func(requests int, bytes int64, took time.Duration) string
 	wanted     float64
 	than       string
@@ -42,21 +43,24 @@ type asked struct {
 
 func last() string { return fmt.Sprintf("1.%d.0", versions-1) }
 
+func perSecond(requests int, _ int64, took time.Duration) string {
+	return fmt.Sprintf("%.0f/s", float64(requests)/took.Seconds())
+}
+
+func megabytesPerSecond(_ int, bytes int64, took time.Duration) string {
+	return fmt.Sprintf("%.0f MB/s", float64(bytes)/1e6/took.Seconds())
+}
+
 func documents() []asked {
-	unit := func(requests int, _ int64, took time.Duration) string {
-		return fmt.Sprintf("%.0f/s", float64(requests)/took.Seconds())
-	}
-	return []asked{
-		{"index.json", "/" + benchmarked + "/index.json", 2500, unit, 0.85, "net/http"},
-		{"version.json", "/" + benchmarked + "/" + last() + ".json", 2500, unit, 0.85, "net/http"},
-	}
+	one := asked{requests: 2500, unit: perSecond, wanted: 0.85, than: "net/http"}
+	index, version := one, one
+	index.what, index.path = "index.json", "/"+benchmarked+"/index.json"
+	version.what, version.path = "version.json", "/"+benchmarked+"/"+last()+".json"
+	return []asked{index, version}
 }
 
 func archives() []asked {
-	unit := func(_ int, bytes int64, took time.Duration) string {
-		return fmt.Sprintf("%.0f MB/s", float64(bytes)/1e6/took.Seconds())
-	}
-	return []asked{{"cached archive", "/" + benchmarked + "/" + last() + "/" + archive(), 1, unit, 0.95, "http.ServeContent"}}
+	return []asked{{what: "cached archive", path: "/" + benchmarked + "/" + last() + "/" + archive(), requests: 1, unit: megabytesPerSecond, wanted: 0.95, than: "http.ServeContent"}}
 }
 
 func archive() string {
@@ -186,7 +190,7 @@ func (b *bench) compare(a asked, http2 bool, servers []*server) error {
 		}
 	}
 	took := make([][]time.Duration, len(servers))
-	for run := range runs {
+	for run := range cmp.Or(a.runs, runs) {
 		times := make([]time.Duration, len(servers))
 		for i := range servers {
 			k := (i + run) % len(servers) // the order changes with each run
@@ -202,7 +206,7 @@ func (b *bench) compare(a asked, http2 bool, servers []*server) error {
 	}
 	ratio := func(k int) float64 {
 		var all []float64
-		for run := range runs {
+		for run := range took[0] {
 			all = append(all, took[k][run].Seconds()/took[0][run].Seconds())
 		}
 		return median(all)

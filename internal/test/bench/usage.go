@@ -14,6 +14,7 @@ import (
 const (
 	usageLines  = 2_000_000
 	usageWanted = 0.2 // the target for the ratio to jq's time
+	usageMemory = 64 << 20
 	// usageFilter is how jq finds out who has installed which version. It then needs sort and uniq, which are not measured.
 	usageFilter = `select(.msg == "request" and .sent == "whole") | "\(.provider) \(.version) \(.subject)"`
 )
@@ -53,7 +54,34 @@ func (b *bench) usage() error {
 	}
 	r.reached = r.ratio <= usageWanted
 	b.rows = append(b.rows, r)
+	peak, err := peakOf(b.ws.Command(b.ctx, b.bridge, "usage", "--quiet", log))
+	if err != nil {
+		return err
+	}
+	b.rows = append(b.rows, row{
+		what: "memory: usage of a log of 2,000,000 lines", figure: fmt.Sprintf("%d MiB", peak>>20), ratio: float64(peak) / usageMemory, than: "64 MiB",
+		wanted: "< 1.00", reached: peak < usageMemory,
+	})
 	return nil
+}
+
+// peakOf runs a command, and returns its peak resident memory in bytes (Linux).
+func peakOf(cmd *exec.Cmd) (peak int64, err error) {
+	if err := cmd.Start(); err != nil {
+		return 0, err
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	for {
+		if now, err := highWater(cmd.Process.Pid); err == nil {
+			peak = now // the peak so far; it cannot be read after the end
+		}
+		select {
+		case err := <-ended:
+			return peak, err
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
 }
 
 // writeRequests writes a log in the JSON format: lists of versions, descriptions and packages of 50 providers with 20

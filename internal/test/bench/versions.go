@@ -14,6 +14,7 @@ import (
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/ocibridge/ocibridge/approval"
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/world"
 	"github.com/ocibridge/ocibridge/ociaddr"
@@ -41,7 +42,8 @@ type distantRegistry struct {
 }
 
 // newDistantRegistry returns a registry whose providers have the given number of versions.
-func newDistantRegistry(versions int, delay time.Duration) (*distantRegistry, error) {
+// Its summary says that the given signers have signed the versions.
+func newDistantRegistry(versions int, delay time.Duration, signers ...approval.Signer) (*distantRegistry, error) {
 	d := &distantRegistry{delay: delay, indexes: map[string]artifact.Blob{}}
 	var list struct {
 		Tags []string `json:"tags"`
@@ -57,6 +59,7 @@ func newDistantRegistry(versions int, delay time.Duration) (*distantRegistry, er
 			}
 			d.indexes[a.Path()+":"+v.String()] = index
 			if a == summarized {
+				described.Signers = signers
 				summary[v] = described
 			}
 		}
@@ -122,21 +125,19 @@ func (b *bench) versions() error {
 	if err != nil {
 		return err
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	host, stop, err := distant.serve()
 	if err != nil {
 		return err
 	}
-	registry := &http.Server{Handler: distant}
-	go registry.Serve(l)
-	defer registry.Close()
+	defer stop()
 	var ratios []float64
 	var took []time.Duration
 	for range runs {
-		with, err := b.coldVersions(certFile, keyFile, l.Addr().String(), summarized)
+		with, err := b.coldVersions(certFile, keyFile, host, cacheIn, summarized)
 		if err != nil {
 			return err
 		}
-		without, err := b.coldVersions(certFile, keyFile, l.Addr().String(), unread)
+		without, err := b.coldVersions(certFile, keyFile, host, cacheIn, unread)
 		if err != nil {
 			return err
 		}
@@ -149,9 +150,20 @@ func (b *bench) versions() error {
 	return nil
 }
 
+// serve serves the registry on the loopback interface. It returns the registry's host and port.
+func (d *distantRegistry) serve() (host string, stop func() error, err error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", nil, err
+	}
+	server := &http.Server{Handler: d}
+	go server.Serve(l)
+	return l.Addr().String(), server.Close, nil
+}
+
 // coldVersions measures how long a new gateway takes to list the versions of a provider.
-func (b *bench) coldVersions(certFile, keyFile, registry string, a provider.Address) (time.Duration, error) {
-	gateway, _, err := b.startGateway(certFile, keyFile, registry+"/${hostname}/${namespace}/${type}")
+func (b *bench) coldVersions(certFile, keyFile, registry string, settings func(dir string) string, a provider.Address) (time.Duration, error) {
+	gateway, _, err := b.startGatewayWith(certFile, keyFile, registry+"/${hostname}/${namespace}/${type}", settings)
 	if err != nil {
 		return 0, err
 	}

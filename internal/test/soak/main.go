@@ -155,7 +155,7 @@ func (s *soak) start() error {
 		return err
 	}
 	defer logged.Close()
-	s.gateway, err = world.ServeLogging(ws, logged, "--config", config, "--template", template, "--tls-cert", certFile, "--tls-key", keyFile)
+	s.gateway, err = world.ServeLogging(bridge, ws, logged, "--config", config, "--template", template, "--tls-cert", certFile, "--tls-key", keyFile)
 	if err != nil {
 		said, _ := os.ReadFile(logged.Name()) // ignore the error, because a part of the log is better than none
 		return fmt.Errorf("%w\n%s", err, said)

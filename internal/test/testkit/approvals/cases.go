@@ -246,7 +246,7 @@ func forgedCases() []Case {
 		}, Want: NotApproved, Reason: "its signature is over another digest"},
 		{Name: "the signature of a platform", Change: attach(func(w *World) []byte { return w.Key.Attest(Statement(w.TB, w.Child.Digest, CosignSign)) }), Want: NotApproved, Reason: "its signature is over another digest"},
 		{Name: "the signature of another provider", Change: func(w *World) {
-			other, _ := w.Store(Gadget, Version, "")
+			other, _ := w.Store(w.Provider("gadget"), Version, "")
 			Attach(w.TB, w.Repo(), w.Stored, w.Key.Attest(Statement(w.TB, other.Digest, CosignSign)))
 		}, Want: NotApproved, Reason: "its signature is over another digest"},
 		{Name: "the simple signing of another version", Change: func(w *World) {
@@ -381,9 +381,9 @@ func placeCases() []Case {
 		}, Want: NotApproved, Reason: "its index does not name the provider and the version"},
 		{Name: "an approved digest in the repository of another provider", Change: func(w *World) {
 			signed(w)
-			w.CopyTo(Gadget)
-			w.Address = Gadget
-		}, Want: Foreign, Reason: "says that it is registry.acme.example/acme/widget"},
+			w.CopyTo(w.Provider("gadget"))
+			w.Address = w.Provider("gadget")
+		}, Want: Foreign, Reason: "says that it is registry.acme.example/"},
 		{Name: "a tag that has moved", Change: func(w *World) {
 			signed(w)
 			w.Store(w.Address, Version, "another content")
@@ -505,8 +505,8 @@ func moduleCases() []Case {
 		{Name: "a module without a signature", Module: true, Want: NotApproved, Reason: "it has no signature"},
 		{Name: "a module with cosign", Module: true, Cosign: true, Requires: func(w *World) []Require { return []Require{{Name: "platform team", PublicKey: w.Cosign().PEM()}} }, Change: func(w *World) { w.Cosign().Sign(w.Image(w.Stored.Digest)) }, Want: Approved},
 		{Name: "a module with another spelling", Module: true, Change: func(w *World) {
-			w.Sign(w.Key, w.Retag("1.0.0", func(a map[string]string) { a["io.github.ocibridge.module"] = "registry.acme.example/acme/VPC/aws" }))
-		}, Want: Foreign, Reason: "says that it is registry.acme.example/acme/VPC/aws"},
+			w.Sign(w.Key, w.Retag("1.0.0", func(a map[string]string) { a["io.github.ocibridge.module"] = w.Module("VPC").String() }))
+		}, Want: Foreign, Reason: "/VPC/aws"},
 		{Name: "a module without names", Module: true, Change: func(w *World) { w.Sign(w.Key, w.Retag("1.0.0", func(a map[string]string) { clear(a) })) }, Want: NotApproved, Reason: "its manifest does not name the module and the version"},
 		{Name: "a module's signature over another version", Module: true, Change: func(w *World) {
 			next, _ := w.Store(w.Address, Next, "")

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"sync"
 
@@ -23,55 +24,115 @@ import (
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/test/testkit"
-	"github.com/ocibridge/ocibridge/internal/test/testkit/accepted"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/clients"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/pgp"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/recorder"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/release"
 	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/trust"
 )
 
-// The addresses and the version of the cases.
+// Host is the host name of the cases' providers and modules.
+const Host = "registry.acme.example"
+
+// The versions of the cases.
 var (
-	Widget  = provider.MustParseAddress("registry.acme.example/acme/widget")
-	Gadget  = provider.MustParseAddress("registry.acme.example/acme/gadget")
-	VPC     = module.MustParseAddress("registry.acme.example/acme/vpc/aws")
 	Version = provider.MustParseVersion("1.0.0")
 	Next    = provider.MustParseVersion("2.0.0")
 )
 
-// Places is where a world stores versions.
-type Places struct {
-	// Repository returns the repository of a provider or a module, over plain HTTP on the loopback interface.
-	Repository func(subject.Address) *remote.Repository
-	// Intercept sets what the registry answers in place of itself.
-	Intercept func(recorder.Intercept)
+// Registry is a registry on the loopback interface, over plain HTTP, for many cases. Each case has a namespace of its own.
+type Registry struct {
+	Host string // the registry's address
 	// Requests has the requests to the registry.
 	Requests *recorder.Recorder
+
+	tb     testkit.TB
+	client *http.Client
+
+	mu      sync.Mutex
+	answers map[string]recorder.Intercept // by namespace
 }
 
-// Serve serves a registry on the loopback interface for one case. The names of its repositories begin with prefix.
-func Serve(tb testkit.TB, registry http.Handler, prefix string) Places {
+// NewRegistry serves a registry.
+func NewRegistry(tb testkit.TB, registry http.Handler) *Registry {
 	tb.Helper()
-	rec := recorder.New(registry)
-	server := httptest.NewServer(rec)
+	r := &Registry{tb: tb, Requests: recorder.New(registry), answers: map[string]recorder.Intercept{}}
+	r.Requests.Intercept(func(w http.ResponseWriter, req *http.Request) bool {
+		namespace, _, _ := strings.Cut(strings.TrimPrefix(req.URL.Path, "/v2/"+Host+"/"), "/")
+		r.mu.Lock()
+		answer := r.answers[namespace]
+		r.mu.Unlock()
+		return answer != nil && answer(w, req)
+	})
+	server := httptest.NewServer(r.Requests)
 	tb.Cleanup(server.Close)
-	return Places{Intercept: rec.Intercept, Requests: rec, Repository: func(a subject.Address) *remote.Repository {
-		name := prefix + strings.ToLower(strings.TrimPrefix(a.Path(), a.Hostname()+"/"))
-		repo, err := remote.NewRepository(strings.TrimPrefix(server.URL, "http://") + "/" + name)
-		if err != nil {
-			tb.Fatalf("open the repository %s: %v", name, err)
-		}
-		repo.PlainHTTP, repo.Client = true, server.Client()
-		return repo
-	}}
+	r.Host, r.client = strings.TrimPrefix(server.URL, "http://"), server.Client()
+	return r
+}
+
+// Templates returns the templates of the repositories of providers and of modules.
+func (r *Registry) Templates() (providers, modules string) {
+	return r.Host + "/${hostname}/${namespace}/${type}", r.Host + "/${hostname}/${namespace}/${name}/${system}"
+}
+
+// In returns the repositories of a namespace.
+func (r *Registry) In(namespace string) Places {
+	return Places{Namespace: namespace, registry: r}
+}
+
+// Places are the repositories of one case.
+type Places struct {
+	Namespace string
+	registry  *Registry
+}
+
+// Serve serves a registry for one case.
+func Serve(tb testkit.TB, registry http.Handler, namespace string) Places {
+	tb.Helper()
+	return NewRegistry(tb, registry).In(namespace)
+}
+
+// Intercept sets what the registry answers in place of itself in the namespace. nil means nothing.
+func (p Places) Intercept(f recorder.Intercept) {
+	p.registry.mu.Lock()
+	defer p.registry.mu.Unlock()
+	p.registry.answers[p.Namespace] = f
+}
+
+// Requests has the requests to the registry.
+func (p Places) Requests() *recorder.Recorder { return p.registry.Requests }
+
+// Repository returns the repository of a provider or a module. Its name has the namespace of the places, also if the address has another
+// one.
+func (p Places) Repository(a subject.Address) *remote.Repository {
+	name := Host + "/" + p.Namespace + "/" + strings.SplitN(strings.ToLower(a.Path()), "/", 3)[2]
+	repo, err := remote.NewRepository(p.registry.Host + "/" + name)
+	if err != nil {
+		p.registry.tb.Fatalf("open the repository %s: %v", name, err)
+	}
+	repo.PlainHTTP, repo.Client = true, p.registry.client
+	return repo
+}
+
+// Provider returns the provider of the namespace with a type.
+func (p Places) Provider(name string) provider.Address {
+	return provider.MustParseAddress(Host + "/" + p.Namespace + "/" + name)
+}
+
+// Module returns the module of the namespace with a name.
+func (p Places) Module(name string) module.Address {
+	return module.MustParseAddress(Host + "/" + p.Namespace + "/" + name + "/aws")
 }
 
 // Shared has what all cases of a test use, because it takes long to make.
 type Shared struct {
 	Authority, Stranger *Authority
 	Key, Other          *Key
+	// Publisher signs the releases of the providers.
+	Publisher *pgp.Signer
 
 	tb     testkit.TB
 	cosign func() *Cosign
@@ -80,7 +141,7 @@ type Shared struct {
 // NewShared makes the keys and authorities. It starts cosign when the first case needs it.
 func NewShared(tb testkit.TB) *Shared {
 	tb.Helper()
-	s := &Shared{Authority: NewAuthority(tb), Stranger: NewAuthority(tb), Key: NewKey(tb, P256), Other: NewKey(tb, P256), tb: tb}
+	s := &Shared{Authority: NewAuthority(tb), Stranger: NewAuthority(tb), Key: NewKey(tb, P256), Other: NewKey(tb, P256), Publisher: pgp.For(tb, "Acme"), tb: tb}
 	s.cosign = sync.OnceValue(func() *Cosign { return NewCosign(tb) })
 	return s
 }
@@ -101,9 +162,9 @@ type World struct {
 // NewWorld stores version 1.0.0 of the case's provider or module.
 func NewWorld(tb testkit.TB, s *Shared, p Places, c Case) *World {
 	tb.Helper()
-	w := &World{Shared: s, Places: p, TB: tb, Address: Widget, Version: Version}
+	w := &World{Shared: s, Places: p, TB: tb, Address: p.Provider("widget"), Version: Version}
 	if c.Module {
-		w.Address = VPC
+		w.Address = p.Module("vpc")
 	}
 	w.Stored, w.Child = w.Store(w.Address, Version, "")
 	return w
@@ -111,6 +172,38 @@ func NewWorld(tb testkit.TB, s *Shared, p Places, c Case) *World {
 
 // Repo returns the repository of the address.
 func (w *World) Repo() *remote.Repository { return w.Repository(w.Address) }
+
+// AsProvider returns the address, and whether it is a provider's.
+func (w *World) AsProvider() (provider.Address, bool) {
+	a, ok := w.Address.(provider.Address)
+	return a, ok
+}
+
+// At returns the world of the same case that asks for another version.
+func (w *World) At(version string) *World {
+	out := *w
+	out.Version = provider.MustParseVersion(version)
+	return &out
+}
+
+// Tagged returns the manifest that the tag of the version names.
+func (w *World) Tagged(ctx context.Context) ocispec.Descriptor {
+	w.TB.Helper()
+	desc, err := artifact.Resolve(ctx, w.Repo(), w.Version.String())
+	w.check(err)
+	return desc
+}
+
+// IsSigned reports whether a signature of what the tag names meets a requirement of the policy.
+func (w *World) IsSigned(ctx context.Context, policy *approval.Policy) bool {
+	w.TB.Helper()
+	manifest := w.Tagged(ctx)
+	signatures, err := artifact.Signatures(ctx, w.Repo(), manifest, nil)
+	w.check(err)
+	verdict, err := policy.Check(ctx, manifest.Digest, signatures)
+	w.check(err)
+	return len(verdict.Approvals) > 0
+}
 
 // Image returns REGISTRY/REPOSITORY@DIGEST for cosign.
 func (w *World) Image(d digest.Digest) string {
@@ -134,24 +227,20 @@ func (w *World) check(err error) {
 	}
 }
 
-// Store stores a version under its tag. It returns its manifest, and the manifest of a platform.
+// Store stores a version under its tag, signed by the publisher. It returns its manifest, and the manifest of a platform.
 func (w *World) Store(a subject.Address, v provider.Version, more string) (manifest, child ocispec.Descriptor) {
 	w.TB.Helper()
 	repo := w.Repository(a)
-	body := release.AsZip([]byte(a.Path() + v.String() + more))
 	var blob artifact.Blob
 	var err error
 	if p, ok := a.(provider.Address); ok {
-		accepted, _ := accepted.Package(w.TB, p, v, provider.MustParsePlatform("linux_amd64"), body)
-		pkg, platform, err := artifact.EncodePackage(accepted)
-		w.check(err)
-		w.put(repo, artifact.Blob{Descriptor: pkg.Layer(), Data: body}, "")
-		w.put(repo, artifact.Config(), "")
-		w.put(repo, platform, "")
-		child = platform.Descriptor
-		blob, err = artifact.EncodeIndex(artifact.Version{Owner: a, Version: v, Protocols: []string{"5.0"}, Packages: []artifact.Package{pkg}})
+		version := artifact.Version{Owner: a, Version: v, Protocols: []string{"5.0"}}
+		version.Packages, version.Evidence, child = w.storeRelease(repo, p, v, more)
+		blob, err = artifact.EncodeIndex(version)
 		w.check(err)
 	} else {
+		body, err := release.Zip(map[string][]byte{"main.tf": fmt.Appendf(nil, "output \"name\" {\n  value = %q\n}\n", a.Path()+v.String()+more)})
+		w.check(err)
 		pkg := artifact.Package{Digest: digest.FromBytes(body), Size: int64(len(body))}
 		w.put(repo, artifact.Blob{Descriptor: pkg.Layer(), Data: body}, "")
 		w.put(repo, artifact.Config(), "")
@@ -162,6 +251,48 @@ func (w *World) Store(a subject.Address, v provider.Version, more string) (manif
 	w.check(err)
 	w.put(repo, blob, string(tag))
 	return blob.Descriptor, child
+}
+
+// Others are the platforms of every release whose packages are not stored.
+var Others = []string{"solaris_amd64", "freebsd_amd64", "netbsd_amd64"}
+
+// Release returns a version of a provider as its publisher releases it. The content of its packages depends on more.
+func (w *World) Release(a provider.Address, v provider.Version, more string) *release.Release {
+	w.TB.Helper()
+	spec := release.Spec{Host: a.Hostname(), Namespace: a.Namespace(), Type: a.Type(), Version: v.String(), Signer: w.Publisher}
+	for _, p := range append([]string{runtime.GOOS + "_" + runtime.GOARCH}, Others...) {
+		os, arch, _ := strings.Cut(p, "_")
+		spec.Contents = append(spec.Contents, release.Content{OS: os, Arch: arch, Files: map[string][]byte{
+			"terraform-provider-" + a.Type() + "_v" + v.String(): []byte(a.Path() + v.String() + more),
+		}})
+	}
+	return release.For(w.TB, spec)
+}
+
+// storeRelease stores a release's package for this machine, and the evidence.
+func (w *World) storeRelease(repo *remote.Repository, a provider.Address, v provider.Version, more string) ([]artifact.Package, *ocispec.Descriptor, ocispec.Descriptor) {
+	w.TB.Helper()
+	ctx := context.Background()
+	r := w.Release(a, v, more)
+	keys := encodeJSON(w.TB, map[string]any{"gpg_public_keys": []any{map[string]string{"key_id": w.Publisher.KeyID(), "ascii_armor": w.Publisher.ArmoredPublicKey()}}})
+	sums, err := trust.Policy{}.Accept(ctx, trust.Claims{
+		Provider: a, Version: v, FromRegistry: true, SHA256SUMS: r.SHA256SUMS, Signature: r.Signature, Keys: []string{w.Publisher.ArmoredPublicKey()}, SigningKeys: keys,
+	})
+	w.check(err)
+	zip := r.Packages[0]
+	verifier, err := sums.Verifier(provider.MustParsePlatform(zip.OS+"_"+zip.Arch), zip.Filename)
+	w.check(err)
+	verifier.Write(zip.Data)
+	accepted, err := verifier.Accept(ctx, bytes.NewReader(zip.Data))
+	w.check(err)
+	pkg, platform, err := artifact.EncodePackage(accepted)
+	w.check(err)
+	evidence, parts, err := artifact.EncodeEvidence(artifact.NewEvidence(sums, "test", r.Protocols, provider.About{}))
+	w.check(err)
+	for _, b := range append(parts, artifact.Blob{Descriptor: pkg.Layer(), Data: zip.Data}, artifact.Config(), platform, evidence) {
+		w.put(repo, b, "")
+	}
+	return []artifact.Package{pkg}, &evidence.Descriptor, platform.Descriptor
 }
 
 func (w *World) put(repo *remote.Repository, b artifact.Blob, tag string) {
@@ -252,6 +383,35 @@ func (w *World) CopyTo(a subject.Address) {
 	w.TB.Helper()
 	_, err := oras.ExtendedCopy(context.Background(), w.Repo(), "1.0.0", w.Repository(a), "1.0.0", oras.DefaultExtendedCopyOptions)
 	w.check(err)
+}
+
+// Read reads the version that the case asks for.
+func (w *World) Read(ctx context.Context) (*artifact.Version, error) {
+	switch a := w.Address.(type) {
+	case provider.Address:
+		return artifact.Read(ctx, w.Repo(), a, w.Version)
+	case module.Address:
+		return artifact.ReadZip(ctx, w.Repo(), a, w.Version)
+	}
+	panic("another kind")
+}
+
+// Decide returns the decision of the packages that read and verify signatures, which everything else builds on. err is the error
+// of a version that is not approved or cannot be read.
+func (w *World) Decide(ctx context.Context, policy *approval.Policy) (verdict approval.Verdict, _ Decision, err error) {
+	v, err := w.Read(ctx)
+	if err == nil {
+		verdict, err = artifact.CheckApprovals(ctx, w.Repo(), policy, v, w.Address, w.Version)
+	}
+	switch {
+	case errors.Is(err, artifact.ErrForeign):
+		return verdict, Foreign, err
+	case err != nil:
+		return verdict, Unavailable, err
+	case verdict.Err() != nil:
+		return verdict, NotApproved, verdict.Err()
+	}
+	return verdict, Approved, nil
 }
 
 func version(v string) provider.Version { return provider.MustParseVersion(v) }

@@ -175,6 +175,9 @@ func TofuModuleFixtures() (string, error) {
 	return tool("tofu-module-fixtures", "tofu-module-fixtures")
 }
 
+// ProviderDocs returns the folder with the documentation of the time provider, as terraform-plugin-docs has written it.
+func ProviderDocs() (string, error) { return tool("provider-docs", "provider-docs") }
+
 // A Binary is a provider's program for one platform.
 type Binary struct {
 	OS, Arch string

@@ -91,7 +91,7 @@ func (r Run) Do(tb testkit.TB) Outputs {
 }
 
 // tools matches the programs of .tools/bin that a machine might lack, where a command may begin.
-var tools = regexp.MustCompile(`(?m)(?:^|[\s(|;&])(tofu|terraform|oras|helm|gpg|zip|jq|nginx|node)\s`)
+var tools = regexp.MustCompile(`(?m)(?:^|[\s(|;&])(tofu|terraform|oras|helm|gpg|zip|jq|openssl|nginx|node)\s`)
 
 // tools returns the programs that the page and the additional commands may run.
 func (r Run) tools(text string) []string {

@@ -29,7 +29,8 @@ type Content struct {
 	// ReadOnlyMode refuses all writes, as Harbor does while it is in read-only mode.
 	ReadOnlyMode bool
 	// CosignPolicy refuses reads of manifests but accepts pushes, like a Harbor project that requires cosign
-	// signatures.
+	// signatures. A manifest with a Sigstore bundle is readable, and so is the bundle. The index of a version does
+	// not make its platforms readable.
 	CosignPolicy bool
 	// Allowed lists the accepted artifact types; nil accepts all.
 	Allowed []string

@@ -179,10 +179,18 @@ func (b *bench) explain(err error) error {
 
 // serve starts a gateway, and returns a function that sends a GET request to its mirror.
 func (b *bench) serve() func(path string) (status int, body string) {
-	known, err := catalog.New(catalog.Options{Repository: func(ctx context.Context, a subject.Address) (catalog.Store, error) {
+	b.t.Helper()
+	return b.serveWith(catalog.Options{})
+}
+
+// serveWith is [bench.serve] with more options.
+func (b *bench) serveWith(o catalog.Options) func(path string) (status int, body string) {
+	b.t.Helper()
+	o.Repository = func(ctx context.Context, a subject.Address) (catalog.Store, error) {
 		_, repo, err := b.repository(ctx, a)
 		return repo, err
-	}})
+	}
+	known, err := catalog.New(o)
 	if err != nil {
 		b.t.Fatal(err)
 	}

@@ -3,6 +3,7 @@ package quirks
 import (
 	"bytes"
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -29,7 +30,7 @@ func (q *Registry) policies(w http.ResponseWriter, r request) bool {
 }
 
 // hides refuses reads of absent manifests with Harbor's error. With a cosign policy, it refuses reads of all
-// manifests.
+// manifests without a signature of their own.
 func (q *Registry) hides(w http.ResponseWriter, r request) bool {
 	switch {
 	case r.kind != "manifests" || !r.reads() || !r.s.CosignPolicy && !r.s.Projects:
@@ -40,12 +41,27 @@ func (q *Registry) hides(w http.ResponseWriter, r request) bool {
 			colon = "@"
 		}
 		refuse(w, http.StatusNotFound, "NOT_FOUND", fmt.Sprintf("artifact %s%s%s not found", r.name, colon, r.ref))
-	case r.s.CosignPolicy:
+	case r.s.CosignPolicy && !q.isSigned(r):
 		refuse(w, http.StatusPreconditionFailed, "PROJECTPOLICYVIOLATION", "The image is not signed by cosign.")
 	default:
 		return false
 	}
 	return true
+}
+
+// isSigned reports whether a manifest has a Sigstore bundle, or is one.
+func (q *Registry) isSigned(r request) bool {
+	const bundle = "application/vnd.dev.sigstore.bundle.v0.3+json"
+	var manifest struct{ ArtifactType string }
+	answer := q.ask(r, http.MethodGet, "/v2/"+r.name+"/manifests/"+r.ref)
+	if json.Unmarshal(answer.Body.Bytes(), &manifest) == nil && manifest.ArtifactType == bundle {
+		return true
+	}
+	var list struct {
+		Manifests []struct{ ArtifactType string }
+	}
+	answer = q.ask(r, http.MethodGet, "/v2/"+r.name+"/referrers/"+q.digestOf(r, r.ref))
+	return json.Unmarshal(answer.Body.Bytes(), &list) == nil && len(list.Manifests) > 0 && list.Manifests[0].ArtifactType == bundle
 }
 
 // proxied handles requests to proxy-cache projects.

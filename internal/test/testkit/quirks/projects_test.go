@@ -99,7 +99,7 @@ func harborRetention(t *testing.T) {
 }
 
 // harborCosign shows that a project with a cosign policy accepts, lists and deletes unsigned manifests, but
-// refuses to serve them.
+// refuses to serve them. It serves signed manifests and their signatures.
 func harborCosign(t *testing.T) {
 	r := newHarbor(t)
 	r.q.Set(func(s *quirks.Settings) { s.CosignPolicy = true })
@@ -113,6 +113,14 @@ func harborCosign(t *testing.T) {
 	}
 	r.wants(http.MethodGet, manifests+"2", "", 404, "artifact providers/x:2 not found")
 	r.wants(http.MethodGet, "/v2/providers/x/tags/list", "", 200, `"tags":["1"]`)
+	// A signature of the manifest makes both readable.
+	signature := fmt.Sprintf(`{"schemaVersion":2,"mediaType":%q,"artifactType":"application/vnd.dev.sigstore.bundle.v0.3+json","manifests":[],"subject":{"mediaType":%q,"digest":%q,"size":%d}}`,
+		index, index, digest.FromString(emptyIndex), len(emptyIndex))
+	r.wants(http.MethodPut, manifests+digest.FromString(signature).String(), signature, 201, "")
+	for _, ref := range []string{"1", digest.FromString(emptyIndex).String(), digest.FromString(signature).String()} {
+		r.wants(http.MethodGet, manifests+ref, "", 200, "")
+		r.wants(http.MethodHead, manifests+ref, "", 200, "")
+	}
 	r.wants(http.MethodDelete, manifests+digest.FromString(emptyIndex).String(), "", 202, "")
 }
 

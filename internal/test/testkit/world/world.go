@@ -234,13 +234,9 @@ func ServeBy(bridge clients.Client, ws *clients.Workspace, args ...string) (*Gat
 	return serve(bridge, ws, nil, args)
 }
 
-// ServeLogging is like [Serve], but for a gateway with a long log. The gateway writes its log to the file log, and
+// ServeLogging is like [ServeBy], but for a gateway with a long log. The gateway writes its log to the file log, and
 // [Gateway.Log] returns nothing.
-func ServeLogging(ws *clients.Workspace, log *os.File, args ...string) (*Gateway, error) {
-	bridge, err := clients.Bridge()
-	if err != nil {
-		return nil, err
-	}
+func ServeLogging(bridge clients.Client, ws *clients.Workspace, log *os.File, args ...string) (*Gateway, error) {
 	return serve(bridge, ws, log, args)
 }
 
