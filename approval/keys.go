@@ -51,7 +51,7 @@ func ParsePublicKey(text []byte) (*PublicKey, error) {
 	}
 	key, err := x509.ParsePKIXPublicKey(block.Bytes)
 	if err != nil {
-		return nil, err
+		return nil, hint.Wrap(fmt.Errorf("the public key cannot be read: %w", err), "use a key with ECDSA (P-256, P-384 or P-521), Ed25519 or RSA")
 	}
 	return NewPublicKey(key)
 }

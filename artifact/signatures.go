@@ -329,7 +329,7 @@ func NamesItself(v *Version, a subject.Address, ver provider.Version) error {
 		where = "manifest"
 	}
 	if err := v.checkOwner(a, ver, where); err != nil {
-		return err
+		return hint.Wrap(err, "%s", HelpForeign(a))
 	}
 	if v.Owner == nil || v.Version.IsZero() {
 		return hint.Wrap(fmt.Errorf("its %s does not name the %s and the version, so that a signature over it proves neither", where, a.Kind()),
@@ -338,9 +338,14 @@ func NamesItself(v *Version, a subject.Address, ver provider.Version) error {
 	return nil
 }
 
+// HelpForeign returns the hint about a version whose tag names content that wraps [ErrForeign].
+func HelpForeign(a subject.Address) string {
+	return "push the version again with " + subject.TraitsOf(a).Replace + ", or delete its tag in the registry"
+}
+
 // ResolveNamed returns the descriptor of the manifest under a tag of a version, like [Resolve]. unnamed is the reason if no signature over
-// the manifest can approve the version, because the manifest does not name it: see [NamesItself]. It is nil for content that is
-// invalid or belongs to something else, which [Read] and [ReadZip] return an error for.
+// the manifest can approve the version, because the manifest does not name it, or names another one: see [NamesItself]. It is nil for
+// content that is invalid in other ways, which [Read] and [ReadZip] return an error for.
 func ResolveNamed(ctx context.Context, store ReferenceFetcher, a subject.Address, v provider.Version, tag ociaddr.Tag) (desc ocispec.Descriptor, unnamed, err error) {
 	desc, data, err := fetchTag(ctx, store, string(tag))
 	if err != nil {
@@ -354,10 +359,10 @@ func ResolveNamed(ctx context.Context, store ReferenceFetcher, a subject.Address
 		found, invalid = zipLayoutOf(a).decode(desc, data)
 	}
 	if invalid == nil {
-		unnamed = NamesItself(found, a, v)
+		return desc, NamesItself(found, a, v), nil
 	}
-	if errors.Is(unnamed, ErrForeign) {
-		unnamed = nil
+	if foreign := foreignOr(invalid, data, a); errors.Is(foreign, ErrForeign) {
+		unnamed = hint.Wrap(foreign, "%s", HelpForeign(a))
 	}
 	return desc, unnamed, nil
 }

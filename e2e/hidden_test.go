@@ -50,7 +50,7 @@ func TestPageOfAStoppedRegistry(t *testing.T) {
 			wantNoText(b, "are known yet", "No known provider")
 			switch name {
 			case "front", "search":
-				b.wantText(world.Null, vpc, nullVersion)
+				b.wantText("null "+nullVersion, "vpc/aws ", moduleVersion)
 				wantNoText(b, "not known now")
 			default:
 				b.wantText("Use it")
@@ -101,7 +101,7 @@ func TestPageOfAFailingCatalog(t *testing.T) {
 	waitFor(t, g, "the page cannot list", 1)
 	for _, path := range []string{"search?q=null", "search", ""} {
 		b.open(root(g) + path)
-		b.wantText("The registry has failed to send its list of repositories", world.Null, nullVersion)
+		b.wantText("The registry has failed to send its list of repositories", "null "+nullVersion)
 		wantNoText(b, "are known yet", "cannot answer")
 	}
 	b.open(root(g))

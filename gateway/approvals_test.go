@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -34,9 +35,9 @@ type approving struct {
 	checker *approve.Checker
 }
 
-// requireApprovals makes the gateway require signatures from the versions that a pattern matches. The registry is asked each
-// time.
-func (b *bench) requireApprovals(pattern subject.Pattern, change func(*approval.Requirement)) *approving {
+// requireApprovals makes the gateway require signatures from the versions that one of the patterns matches. The registry is asked
+// each time.
+func (b *bench) requireApprovals(pattern subject.Pattern, change func(*approval.Requirement), more ...subject.Pattern) *approving {
 	b.t.Helper()
 	a := &approving{bench: b, team: approvals.NewKey(b.t, approvals.P256)}
 	key, err := approval.ParsePublicKey(a.team.PEM())
@@ -51,8 +52,12 @@ func (b *bench) requireApprovals(pattern subject.Pattern, change func(*approval.
 	if err != nil {
 		b.t.Fatal(err)
 	}
+	var rules approval.Rules
+	for _, p := range append(more, pattern) {
+		rules = append(rules, approval.Rule{Pattern: p, Policy: policy})
+	}
 	a.checker = approve.New(approve.Options{
-		Rules: approval.Rules{{Pattern: pattern, Policy: policy}},
+		Rules: rules,
 		Store: func(_ context.Context, of subject.Address) (ociaddr.Registry, artifact.ReferrerStore, error) {
 			return "", b.repositoryOf(of), nil
 		},
@@ -235,6 +240,74 @@ func TestListsOfVersionsWithoutNames(t *testing.T) {
 			for range 2 {
 				if got := c.get(path); got.status != 200 || !strings.Contains(got.body, `"1.0.0"`) || strings.Contains(got.body, `{"version":"2.0.0"`) || strings.Contains(got.body, `"2.0.0":`) {
 					t.Errorf("%+v", got)
+				}
+			}
+		})
+	}
+}
+
+// TestApprovedDigestsElsewhere shows that an approved digest under the tag of another version, in the repository of another provider or
+// module, or of the other kind is not approved there: lists omit it, and requests get 451, whichever comes first.
+func TestApprovedDigestsElsewhere(t *testing.T) {
+	gadget, other := provider.MustParseAddress(host+"/acme/gadget"), module.MustParseAddress(host+"/acme/other/aws")
+	gadgetV2, otherV2 := "/v2/"+gadget.Path(), "/v2/modules/"+other.Path()
+	denied := "451 " + notApproved
+	rows := []struct{ path, want string }{
+		{"/providers/" + widget.Path() + "/index.json", `200 {"versions":{"1.0.0":{}}}`},
+		{hostsPrefix + "versions", `200 {"versions":[{"version":"1.0.0"`},
+		{"/v2/" + widget.Path() + "/tags/list", `200 "tags":["1.0.0"`},
+		{"/providers/" + gadget.Path() + "/index.json", `200 {"versions":{}}`},
+		{modulePrefix + "versions", `200 {"modules":[{"versions":[{"version":"1.0.0"}]}]}`},
+		{"/v2/modules/" + netModule.Path() + "/tags/list", `200 "tags":["1.0.0"`},
+		{"/providers/" + widget.Path() + "/1.0.0.json", "200"},
+		{"/providers/" + widget.Path() + "/1.5.0.json", denied},
+		{"/providers/" + widget.Path() + "/1.6.0.json", denied},
+		{archivePath("1.5.0", linux), denied},
+		{hostsPrefix + "1.5.0/download/linux/amd64", denied},
+		{"/v2/" + widget.Path() + "/manifests/1.5.0", "451"},
+		{"/providers/" + gadget.Path() + "/1.0.0.json", denied},
+		{gadgetV2 + "/manifests/1.0.0", "451"},
+		{modulePrefix + "1.0.0/download", "200"},
+		{modulePrefix + "1.5.0/download", denied},
+		{modulePrefix + "1.6.0/download", denied},
+		{modulePrefix + "1.5.0/net-1.5.0.zip", denied},
+		{"/hosts/" + host + "/v1/modules/acme/other/aws/1.0.0/download", denied},
+		{otherV2 + "/manifests/1.0.0", "451"},
+	}
+	for name, order := range map[string]func([]struct{ path, want string }){
+		"lists first": func([]struct{ path, want string }) {}, "versions first": slices.Reverse[[]struct{ path, want string }],
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPublisher(newBench(t).modules())
+			b := p.bench
+			p.push(widget, "1.0.0")
+			b.publishModule(netModule, "1.0.0", "1.0.0")
+			b.options.Registry = b.registry.Truth
+			a := b.requireApprovals(provider.MustParsePattern(host+"/*/*"), nil, module.MustParsePattern(host+"/*/*/*"))
+			a.approve(widget, "1.0.0")
+			a.approve(netModule, "1.0.0")
+			copied := func(from, to subject.Address, tag string) {
+				t.Helper()
+				if _, err := oras.ExtendedCopy(t.Context(), b.repositoryOf(from), "1.0.0", b.repositoryOf(to), tag, oras.DefaultExtendedCopyOptions); err != nil {
+					t.Fatal(err)
+				}
+			}
+			copied(widget, widget, "1.5.0")
+			copied(widget, gadget, "1.0.0")
+			copied(netModule, netModule, "1.5.0")
+			copied(netModule, other, "1.0.0")
+			copied(netModule, widget, "1.6.0")
+			copied(widget, netModule, "1.6.0")
+			c := b.serve()
+			c.http.Transport = withHeader{"Accept", ocispec.MediaTypeImageManifest + "," + ocispec.MediaTypeImageIndex, c.http.Transport}
+			rows := slices.Clone(rows)
+			order(rows)
+			for range 2 {
+				for _, row := range rows {
+					status, text, _ := strings.Cut(row.want, " ")
+					if got := c.get(row.path); fmt.Sprint(got.status) != status || !strings.Contains(got.body, text) || status == "200" && strings.Contains(got.body, `"1.5.0"`) {
+						t.Errorf("%s: %d %s, want %s", row.path, got.status, got.body, row.want)
+					}
 				}
 			}
 		})

@@ -1,8 +1,10 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math"
 	"net"
@@ -127,7 +129,7 @@ func (g *gateway) sayDenied(r *http.Request, err error) string {
 	denied := &catalog.DeniedError{}
 	errors.As(err, &denied)
 	if denied.Approval != nil {
-		g.Log.InfoContext(r.Context(), "a version that is not approved was requested", subject.Attr(denied.Subject), "version", denied.Version, "err", hint.OneLine(denied.Approval.Error()), "hint", denied.Approval.Hint())
+		g.Log.InfoContext(r.Context(), "a version that is not approved was requested", subject.Attr(denied.Subject), "version", denied.Version, "err", hint.OneLine(denied.Approval.Error()), "hint", cmp.Or(denied.Approval.Hint(), fmt.Sprintf("review it, and approve it with ocibridge approve %s@%s", denied.Subject, denied.Version)))
 		return denied.Said()
 	}
 	g.Log.InfoContext(r.Context(), "a denied version was requested", subject.Attr(denied.Subject), "version", denied.Version, "reason", denied.Reason)

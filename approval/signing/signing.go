@@ -54,7 +54,11 @@ func ParseKey(text []byte, password func() ([]byte, error)) (*Key, error) {
 	if len(text) > MaxKeyBytes {
 		return nil, fmt.Errorf("a private key of more than %d bytes", MaxKeyBytes)
 	}
-	block, _ := pem.Decode(text)
+	block, rest := pem.Decode(text)
+	if block != nil && block.Type == "EC PARAMETERS" { // openssl ecparam -genkey writes the name of the curve before the key
+		text = rest
+		block, _ = pem.Decode(text)
+	}
 	switch {
 	case block == nil:
 		return nil, hint.New("no private key in PEM format", `"cosign generate-key-pair" and "openssl genpkey" write such a key`)
@@ -68,12 +72,19 @@ func ParseKey(text []byte, password func() ([]byte, error)) (*Key, error) {
 		if strings.HasPrefix(block.Type, "ENCRYPTED ") {
 			return nil, hint.Wrap(fmt.Errorf("the private key cannot be decrypted: %w", err), "set COSIGN_PASSWORD to the password of the key")
 		}
-		return nil, fmt.Errorf("the private key cannot be read: %w", err)
+		return nil, hint.Wrap(fmt.Errorf("the private key cannot be read: %w", err), helpKinds)
 	}
 	return newKey(private)
 }
 
+const helpKinds = `use ECDSA with P-256, P-384 or P-521, Ed25519, or RSA with 2048 to 8192 bits; "cosign generate-key-pair" makes such a key`
+
 func newKey(private crypto.PrivateKey) (*Key, error) {
+	if s, ok := private.(crypto.Signer); ok {
+		if _, err := approval.NewPublicKey(s.Public()); err != nil {
+			return nil, hint.Wrap(fmt.Errorf("a private key that cannot be used: %w", err), helpKinds)
+		}
+	}
 	// Without the option for Ed25519ph, Ed25519 keys sign the envelope itself, as sigstore-go and cosign expect it.
 	signer, err := signature.LoadDefaultSigner(private)
 	if err != nil {

@@ -51,7 +51,7 @@ func TestSign(t *testing.T) {
 	pkcs1 := pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(rsaKey)})
 	for name, text := range map[string][]byte{
 		"P-256": approvals.PrivatePEM(t, ec), "P-384": approvals.PrivatePEM(t, ec384), "P-521": approvals.PrivatePEM(t, ec521),
-		"Ed25519": approvals.PrivatePEM(t, ed), "RSA": approvals.PrivatePEM(t, rsaKey), "SEC 1": sec1, "PKCS #1": pkcs1, "encrypted by cosign": encrypted,
+		"Ed25519": approvals.PrivatePEM(t, ed), "RSA": approvals.PrivatePEM(t, rsaKey), "SEC 1": sec1, "SEC 1 with parameters": append([]byte(parameters), sec1...), "PKCS #1": pkcs1, "encrypted by cosign": encrypted,
 	} {
 		t.Run(name, func(t *testing.T) {
 			asked := false
@@ -87,6 +87,9 @@ func TestSign(t *testing.T) {
 	}
 }
 
+// parameters is what openssl writes before an ECDSA key with P-256.
+const parameters = "-----BEGIN EC PARAMETERS-----\nBggqhkjOPQMBBw==\n-----END EC PARAMETERS-----\n"
+
 // TestParseKey shows what is said about files that are no usable private key.
 func TestParseKey(t *testing.T) {
 	encrypted, public, err := cryptoutils.GeneratePEMEncodedECDSAKeyPair(elliptic.P256(), cryptoutils.StaticPasswordFunc([]byte("geheim")))
@@ -104,9 +107,10 @@ func TestParseKey(t *testing.T) {
 		"wrong password":       {text: encrypted, password: func() ([]byte, error) { return []byte("falsch"), nil }, want: "cannot be decrypted", hint: "COSIGN_PASSWORD"},
 		"no password":          {text: encrypted, want: "no password is given", hint: "COSIGN_PASSWORD"},
 		"encrypted by OpenSSL": {text: []byte("-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n"), want: "OpenSSL has encrypted", hint: "cosign import-key-pair"},
-		"another kind":         {text: approvals.PrivatePEM(t, small), want: "kind"},
+		"another kind":         {text: approvals.PrivatePEM(t, small), want: "cannot be used", hint: "P-256"},
 		"too large":            {text: []byte(strings.Repeat("a", signing.MaxKeyBytes+1)), want: "more than"},
-		"garbage":              {text: []byte("-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"), want: "cannot be read"},
+		"garbage":              {text: []byte("-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"), want: "cannot be read", hint: "cosign generate-key-pair"},
+		"parameters alone":     {text: []byte(parameters), want: "no private key in PEM", hint: "cosign generate-key-pair"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if tc.password == nil {

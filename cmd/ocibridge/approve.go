@@ -384,7 +384,9 @@ func (p *progress) approved(r *transfer.ApprovedVersion, planned bool) {
 		transfer.Approved: "approved", transfer.AlreadyApproved: "already approved", transfer.NothingToRevoke: "it has no such approval",
 		transfer.Revoked: fmt.Sprintf("%s removed", count(r.Removed, "signature")),
 	}[r.Status]
-	if planned && changesApproval(r) {
+	if planned && r.Status == transfer.Revoked {
+		text = count(r.Removed, "signature") + " would be removed"
+	} else if planned && changesApproval(r) {
 		text = "would be " + text
 	}
 	if r.Key != "" {

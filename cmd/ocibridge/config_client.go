@@ -130,8 +130,12 @@ func (f *configClientFlags) run(cmd *cobra.Command, stdout, stderr io.Writer) er
 	}
 	data := s.Flags["data"].Value
 	if len(setup.Mirrors)+len(setup.Modules) == 0 && (data != "" || f.url == "") { // the gateway serves the embedded registry of this machine
-		if setup.Stored, err = serve.StoredModuleHosts(cmp.Or(data, defaultDataFolder())); err != nil {
+		folder := cmp.Or(data, defaultDataFolder())
+		if setup.Stored, err = serve.StoredModuleHosts(folder); err != nil {
 			warn(stderr, "the text leaves out the hosts of stored modules: %v", err)
+		}
+		if setup.StoredProviders, err = serve.StoredProviderHosts(folder); err != nil {
+			warn(stderr, "the text leaves out the hosts of stored providers: %v", err)
 		}
 	}
 	if setup.URL == "" {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -245,7 +246,9 @@ func reportMissing(cmd *cobra.Command, stderr io.Writer, o run.Options, m run.Mi
 	}
 	switch {
 	case errors.Is(m.Denied, approval.ErrNotApproved):
-		text, help = m.Denied.Error(), fmt.Sprintf("the trust block of the provider requires the approval: whoever reviews versions approves it with ocibridge approve %s@%s, or choose an approved version", m.Provider, m.Version)
+		lacks := &approval.NotApproved{}
+		errors.As(m.Denied, &lacks)
+		text, help = m.Denied.Error(), cmp.Or(lacks.Hint(), fmt.Sprintf("the trust block of the provider requires the approval: whoever reviews versions approves it with ocibridge approve %s@%s, or choose an approved version", m.Provider, m.Version))
 	case m.Denied != nil:
 		text, help = m.Denied.Error(), "the gateway block of the configuration denies this version: see its deny"
 	case m.Pulled && m.Unsigned.IsZero():

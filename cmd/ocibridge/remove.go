@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -17,6 +18,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/registries/query"
 	"github.com/ocibridge/ocibridge/internal/registries/registry"
 	"github.com/ocibridge/ocibridge/ociaddr"
+	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
 	"github.com/ocibridge/ocibridge/pusher/reconcile"
@@ -149,6 +151,9 @@ func (r *removeRequests) resolve(ctx context.Context, back *registry.Repositorie
 		versions := []provider.Version{q.Version}
 		if q.Version.IsZero() {
 			if versions, err = transfer.StoredVersions(ctx, back, q); err != nil {
+				if errors.Is(err, origin.ErrVersionNotFound) { // also if an earlier removal has removed only the tags
+					err = hint.Wrap(err, "name the version exactly, also to complete a removal that was interrupted; a constraint does not select prereleases that it does not name")
+				}
 				return nil, err
 			}
 		}

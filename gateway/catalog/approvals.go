@@ -147,13 +147,30 @@ func (v View) approved(ctx context.Context, a subject.Address, of provider.Versi
 	}
 	if err == nil {
 		err = v.c.allow(ctx, item)
-	} else if isForbidden(err) {
-		err = cmp.Or(notApproved(a, of, v.c.opts.Approvals.Unnamed(ctx, a, of, "", ErrForbidden)), err)
+	} else {
+		err = v.c.unapprovable(ctx, a, of, err)
 	}
 	if err != nil && !errors.Is(err, ErrAbsent) {
 		return nil, err
 	}
 	return item, err
+}
+
+// unapprovable returns a *[DeniedError] if the error of a version that needs approvals shows that nobody can have approved it: the
+// registry forbids everybody to read it, or its tag names the content of something else. Otherwise it returns err.
+func (c *Catalog) unapprovable(ctx context.Context, a subject.Address, v provider.Version, err error) error {
+	var reason error
+	switch {
+	case !c.policy(a).Enforces():
+		return err
+	case isForbidden(err):
+		reason = ErrForbidden
+	case errors.Is(err, artifact.ErrForeign):
+		reason = hint.Wrap(err, "%s", artifact.HelpForeign(a))
+	default:
+		return err
+	}
+	return cmp.Or(notApproved(a, v, c.opts.Approvals.Unnamed(ctx, a, v, "", reason)), err)
 }
 
 // ErrForbidden means that a version is not approved as far as anybody can know, because the registry refuses everybody to read it.
@@ -175,7 +192,7 @@ func (c *Catalog) VersionNow(ctx context.Context, a subject.Address, v provider.
 		return nil, err
 	}
 	reg, err := c.askRegistry(ctx, a, v)
-	return c.allowed(ctx, reg, err)
+	return c.allowed(ctx, a, v, reg, err)
 }
 
 // allow returns a *[DeniedError] if the manifest of a version is denied or not approved, and nil if the version may be served as

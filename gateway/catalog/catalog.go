@@ -406,7 +406,7 @@ func (v View) Newer(ctx context.Context, of *Item) (*Item, error) {
 	case err != nil:
 		return nil, err
 	case a.Err != nil:
-		return nil, a.Err
+		return nil, v.c.unapprovable(ctx, of.Address, of.Version, a.Err)
 	case a.Value.Found.Same(of.Found):
 		return nil, nil
 	}

@@ -1,6 +1,7 @@
 package catalog_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -63,6 +64,29 @@ func TestCanServeStaleAfterARestart(t *testing.T) {
 		pass(2 * time.Hour)
 		if k.CanServeStale() {
 			t.Error("yesterday's answer can be served stale")
+		}
+	})
+}
+
+// TestSaved shows which providers and modules are on disk after a restart: those that could be served, and no more than the limit.
+func TestSaved(t *testing.T) {
+	onDisk(t, t.TempDir(), nil, func(k *kept) {
+		if got := k.Saved(k.t.Context(), 10); len(got) != 0 {
+			t.Errorf("nothing is on disk: %v", got)
+		}
+		k.want("[1.0.0]", true, "[1 get 1 list]")
+		k.restart()
+		if got := k.Saved(k.t.Context(), 10); len(got) != 1 || got[0].String() != widget.String() {
+			t.Errorf("%v", got)
+		}
+		ended, end := context.WithCancel(k.t.Context())
+		end()
+		if got := k.Saved(ended, 10); len(got) != 0 {
+			t.Errorf("after the end: %v", got)
+		}
+		pass(25 * time.Hour)
+		if got := k.Saved(k.t.Context(), 10); len(got) != 0 {
+			t.Errorf("yesterday's: %v", got)
 		}
 	})
 }

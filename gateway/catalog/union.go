@@ -298,10 +298,10 @@ func (c *Catalog) StoreModule(ctx context.Context, a module.Address, v provider.
 	}
 	reg, err := c.askRegistry(ctx, a, v)
 	if err != nil || reg.Err == nil {
-		return c.allowed(ctx, reg, err)
+		return c.allowed(ctx, a, v, reg, err)
 	}
 	if !errors.Is(reg.Err, ErrAbsent) {
-		return nil, reg.Err
+		return nil, c.unapprovable(ctx, a, v, reg.Err)
 	}
 	// 2. Store it.
 	failed := c.opts.Origin.Store(ctx, a, v)
@@ -322,7 +322,7 @@ func (c *Catalog) StoreModule(ctx context.Context, a module.Address, v provider.
 	if err == nil && reg.Err == nil {
 		_, err = c.cache.Ask(ctx, c.Union().versionOf(a, v))
 	}
-	return c.allowed(ctx, reg, err)
+	return c.allowed(ctx, a, v, reg, err)
 }
 
 // errStoredUnseen does not wrap [ErrAbsent], because clients do not repeat a request after a 404.
@@ -336,16 +336,16 @@ func (c *Catalog) askRegistry(ctx context.Context, a subject.Address, v provider
 	return c.cache.Ask(ctx, c.Registry().versionOf(a, v))
 }
 
-// allowed returns the item of an answer if its manifest may be served. The errors are those of [Catalog.allow], and that of the
-// answer.
-func (c *Catalog) allowed(ctx context.Context, a *answer, err error) (*Item, error) {
+// allowed returns the item of an answer about a version if its manifest may be served. The errors are those of [Catalog.allow] and of
+// [Catalog.unapprovable].
+func (c *Catalog) allowed(ctx context.Context, of subject.Address, v provider.Version, a *answer, err error) (*Item, error) {
 	if err == nil {
 		err = a.Err
 	}
-	if err == nil {
-		err = c.allow(ctx, a.Value)
-	}
 	if err != nil {
+		return nil, c.unapprovable(ctx, of, v, err)
+	}
+	if err := c.allow(ctx, a.Value); err != nil {
 		return nil, err
 	}
 	return a.Value, nil

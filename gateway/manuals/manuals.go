@@ -87,6 +87,10 @@ func (r *Reader) Close() error { return r.answers.Close() }
 // get returns the value of a question.
 func (r *Reader) get(ctx context.Context, q question) (any, error) {
 	a, err := r.answers.Get(ctx, q)
+	if err != nil && ctx.Err() == nil {
+		// The cache would keep this question's read, which is of one repository. The same bytes can be in another one.
+		r.answers.Drop(func(other question) bool { return other.name == q.name }, nil)
+	}
 	if err == nil {
 		err = a.Err
 	}

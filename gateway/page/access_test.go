@@ -38,7 +38,7 @@ func TestGatewayAddress(t *testing.T) {
 			if tc.public != "" {
 				b.options.PublicURL, _ = url.Parse(tc.public)
 			}
-			b.options.Setup = func(gateway string, private bool, _ []svchost.Hostname) page.Setup {
+			b.options.Setup = func(gateway string, private bool, _, _ []svchost.Hostname) page.Setup {
 				return page.Setup{Hosts: fmt.Sprintf("private=%v at=%s;", private, gateway)}
 			}
 			c := b.serve(nil)
@@ -60,7 +60,7 @@ func TestAccess(t *testing.T) {
 	b.index(widget, "1.0.0", artifact.Version{})
 	n := &telemetry.AccessCounters{}
 	b.options.Configured = []subject.Address{widget, provider.MustParseAddress(host + "/others/secret")}
-	b.options.Setup = func(_ string, private bool, _ []svchost.Hostname) page.Setup {
+	b.options.Setup = func(_ string, private bool, _, _ []svchost.Hostname) page.Setup {
 		tool := page.Tool{Name: "renovate", Title: "Renovate", Where: "renovate.json", About: "It reads this.", Text: "{}\n"}
 		return page.Setup{Credentials: fmt.Sprintf("private=%v", private), Tools: []page.Tool{tool}}
 	}

@@ -34,8 +34,8 @@ func TestApprovals(t *testing.T) {
 	b.push(widget, "1.0.0", true)
 	b.push(widget, "1.1.0", true)
 	c := b.serve(nil)
-	c.want(widgetPage, 200, "This gateway serves no version", "1.1.0 not approved", "platform &lt;team&gt;")
-	c.want(widgetPage+"/1.1.0", 451, "This version is not approved", "platform &lt;team&gt;: it has no signature")
+	c.want(widgetPage, 200, "This gateway serves no version", "1.1.0 not approved", "Missing: &#34;platform &lt;team&gt;&#34;")
+	c.want(widgetPage+"/1.1.0", 451, "This version is not approved", "platform &lt;team&gt;: it has no signature", "ocibridge help approving")
 
 	repo := b.repository(widget)
 	index, err := artifact.Resolve(t.Context(), repo, "1.0.0")
@@ -44,8 +44,8 @@ func TestApprovals(t *testing.T) {
 	public, err := approval.ParsePublicKey(team.PEM())
 	b.must(err)
 	a := c.want(widgetPage, 200, "1.0.0 newest", "Approvals", public.Fingerprint(), "auditors", "not approved:", "This gateway only reports a missing approval", "1.1.0 not approved")
-	if strings.Contains(a.body, "widget/1.1.0\"") {
-		t.Error("a link to a version that is not approved")
+	if !strings.Contains(a.body, `widget/1.1.0"><s>`) {
+		t.Error("no link to the page that says what the version lacks")
 	}
 	if strings.Contains(a.body, "<team>") {
 		t.Error("a name is not escaped")

@@ -139,6 +139,6 @@ func TestTwins(t *testing.T) {
 	if a := c.want("/p/"+terraform.Path(), 200); a.has("The same provider") {
 		t.Error("a provider that is not known is linked")
 	}
-	c.want("/p/"+opentofu.Path(), 200, "For Terraform The same provider for Terraform")
-	c.want("/p/"+terraform.Path(), 200, "For OpenTofu The same provider for OpenTofu")
+	c.want("/p/"+opentofu.Path(), 200, "See also The same provider for Terraform")
+	c.want("/p/"+terraform.Path(), 200, "See also The same provider for OpenTofu")
 }

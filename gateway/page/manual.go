@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -90,6 +91,17 @@ func (p *page) manual(ctx context.Context, r *http.Request, view catalog.View, a
 	}
 	out.Changes = p.changes(ctx, r, view, a, list, v, part)
 	return out
+}
+
+// plainFolder matches the submodules whose folder an address can name without escaping anything.
+var plainFolder = regexp.MustCompile(`^modules/[A-Za-z0-9._-]+$`)
+
+// submodule returns the folder of the submodule that the page shows, or "" if it shows the module itself or an example.
+func (m *manualView) submodule() string {
+	if m == nil || m.Part == nil || !plainFolder.MatchString(m.Path) {
+		return ""
+	}
+	return m.Path
 }
 
 // errNotStored means that only the origin has a version.

@@ -77,6 +77,9 @@ func TestManual(t *testing.T) {
 		}
 	}
 	c.want(netPage+"?part=modules%2Fsubnet", 200, "Readme of modules/subnet Subnet", "Inputs of modules/subnet 1 Required cidr Type string", "It has no outputs.", "The inputs and outputs are the same.")
+	if a := c.want(netPage+"?part=modules%2Fsubnet", 200); !strings.Contains(a.body, "net/aws//modules/subnet&#34;") {
+		t.Error("the block to copy does not name the submodule")
+	}
 	c.want(netPage+"?part=modules%2Fnone", 200, "The module has no such folder. Show the module", "subnet 1 input")
 	c.want(netPage+"?since=1.1.0-rc1", 200, "Changes since 1.1.0-rc1 added input name")
 	c.want(netPage+"?since=7.0.0", 200, "There is no version 7.0.0 to compare with.")

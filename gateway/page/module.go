@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"path"
 
 	"github.com/ocibridge/ocibridge/gateway"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
@@ -28,6 +29,7 @@ type moduleVersionView struct {
 	Constraint string // a ~> constraint, or ""
 	Deprecated string // why the configuration deprecates the version, or ""
 	OCI        string // the module block with an oci:// address, or "" if clients cannot read the registry
+	block      moduleBlock
 	Reference  string // the OCI reference, or ""
 	Manifest   string // the digest of the manifest
 	zipView
@@ -37,6 +39,29 @@ type moduleVersionView struct {
 
 	Approvals *approvalsView // nil if the module's versions need no approval
 	Manual    *manualView
+}
+
+// moduleBlock is what the module blocks of a version consist of.
+type moduleBlock struct {
+	name, source, version   string
+	repository, root, query string // of the oci:// address; repository is "" if there is none, and root is the module's folder in the zip
+}
+
+// useFolder makes the module blocks name a folder of the module; "" names the module itself.
+func (v *moduleVersionView) useFolder(folder string) {
+	b := v.block
+	v.Use = fmt.Sprintf("module %q {\n  source  = %q\n  version = %q\n}\n", b.name, withFolder(b.source, folder), b.version)
+	if b.repository != "" {
+		v.OCI = fmt.Sprintf("module %q {\n  source = %q\n}\n", b.name, "oci://"+withFolder(b.repository, path.Join(b.root, folder))+"?"+b.query)
+	}
+}
+
+// withFolder returns the address of a folder in a module. The folder is "" for the module itself.
+func withFolder(source, folder string) string {
+	if folder == "" {
+		return source
+	}
+	return source + "//" + folder
 }
 
 // zipView is the zip of a module.
@@ -74,8 +99,15 @@ func (p *page) module(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	if v.Shown != nil && !v.Shown.Elsewhere {
-		v.Shown.Manual = p.manual(ctx, r, view, a, list, v.chosen.version)
+	if v.Shown != nil {
+		if !v.Shown.Elsewhere {
+			v.Shown.Manual = p.manual(ctx, r, view, a, list, v.chosen.version)
+		}
+		folder := v.Shown.Manual.submodule()
+		v.Shown.useFolder(folder)
+		for i := range v.Sources {
+			v.Sources[i].Address = withFolder(v.Sources[i].Address, folder)
+		}
 	}
 	v.versionsView = listVersions(ctx, r, list, v.chosen, func(ctx context.Context, of provider.Version) rowView { return p.moduleRow(ctx, view, list, a, of) })
 	v.Twins = p.twins(r, v.entry)
@@ -98,7 +130,7 @@ func (p *page) describeModule(ctx context.Context, r *http.Request, view catalog
 		out.H1 = h1.String()
 	}
 	out.Approvals = p.approvals(ctx, item)
-	out.Use = fmt.Sprintf("module %q {\n  source  = %q\n  version = %q\n}\n", a.Name(), source, cmp.Or(out.Constraint, v.String()))
+	out.block = moduleBlock{name: a.Name(), source: source, version: cmp.Or(out.Constraint, v.String())}
 	if out.Elsewhere = item.Announced(); out.Elsewhere || p.ModuleRepository == nil {
 		return out, nil
 	}
@@ -108,10 +140,7 @@ func (p *page) describeModule(ctx context.Context, r *http.Request, view catalog
 			reference, query = repo+"@"+out.Manifest, "digest="+out.Manifest
 		}
 		out.Reference = reference
-		if m.Provenance.Folder != "" {
-			repo += "//" + m.Provenance.Folder
-		}
-		out.OCI = fmt.Sprintf("module %q {\n  source = %q\n}\n", a.Name(), "oci://"+repo+"?"+query)
+		out.block.repository, out.block.root, out.block.query = repo, m.Provenance.Folder, query
 	}
 	return out, nil
 }

@@ -204,7 +204,7 @@ func TestModuleAccess(t *testing.T) {
 	b.options.List = func(context.Context) page.Names {
 		return page.Names{All: []subject.Address{widget, net, secret}, Complete: true}
 	}
-	b.options.Setup = func(_ string, _ bool, modules []svchost.Hostname) page.Setup {
+	b.options.Setup = func(_ string, _ bool, _, modules []svchost.Hostname) page.Setup {
 		return page.Setup{Hosts: fmt.Sprintf("hosts=%v", modules)}
 	}
 	ours := token("modules", "modules-token", host+"/acme/*")

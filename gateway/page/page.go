@@ -76,9 +76,9 @@ type Options struct {
 	// Options are the options of the page's gateway.
 	gateway.Options
 	// Setup returns the client configuration for the gateway at a URL that ends in a slash. private is true if the
-	// client may see where the providers are stored. modules are the sorted hosts of the known modules that the client
-	// may read. If Setup is nil, the page shows no configuration.
-	Setup func(gateway string, private bool, modules []svchost.Hostname) Setup
+	// client may see where the providers are stored. providers and modules are the sorted hosts of the known providers and
+	// modules that the client may read. If Setup is nil, the page shows no configuration.
+	Setup func(gateway string, private bool, providers, modules []svchost.Hostname) Setup
 	// ModuleHost returns the host block with which clients request the modules of a host from the gateway, or "" if
 	// there is no such block. gateway is the gateway's URL. ModuleHost may be nil.
 	ModuleHost func(gateway string, host svchost.Hostname) string

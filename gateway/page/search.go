@@ -42,22 +42,23 @@ func (p *page) front(w http.ResponseWriter, r *http.Request) {
 	if err != nil && r.Header.Get("Authorization") != "" {
 		p.Access.Refused(err) // a request without a token is not a refusal
 	}
-	var hosts []svchost.Hostname
+	var ofProviders, ofModules []svchost.Hostname
 	if v.Locked = err != nil; !v.Locked {
-		hosts = p.frontTables(r, who, &v)
+		ofProviders, ofModules = p.frontTables(r, who, &v)
 	}
 	if p.Setup != nil {
-		v.Setup = p.Setup(at.String(), !v.Locked, hosts)
+		v.Setup = p.Setup(at.String(), !v.Locked, ofProviders, ofModules)
 		v.Tab = v.Setup.first()
 	}
 	p.render(w, r, http.StatusOK, "front", layout{Title: "Providers at " + v.Host, Front: true, View: v})
 }
 
-// frontTables adds the tables of the front page, and returns the hosts of the modules that the client may read.
-func (p *page) frontTables(r *http.Request, who *access.Client, v *frontView) []svchost.Hostname {
+// frontTables adds the tables of the front page, and returns the hosts of the providers and of the modules that the client may
+// read.
+func (p *page) frontTables(r *http.Request, who *access.Client, v *frontView) (ofProviders, ofModules []svchost.Hostname) {
 	k := p.directory.known(r.Context())
 	providers, modules := p.readable(who, k.providers), p.readable(who, k.modules)
-	hosts := hostsOf(modules)
+	ofProviders, ofModules = hostsOf(providers), hostsOf(modules)
 	v.Total = counted(len(providers), len(modules))
 	if v.Newest {
 		providers, modules = k.newest()
@@ -67,17 +68,18 @@ func (p *page) frontTables(r *http.Request, who *access.Client, v *frontView) []
 	if v.Newest {
 		order = "newest"
 	}
-	of, from, to := newPager(len(providers), frontEntries, asked.Get("providers"))
-	ofModules, fromModule, toModule := newPager(len(modules), frontEntries, asked.Get("modules"))
-	of.label("the providers", "Before", "Further")
-	of.link("providers", "#providers", url.Values{"order": {order}, "modules": {ofModules.current()}})
-	ofModules.label("the modules", "Before", "Further")
-	ofModules.link("modules", "#modules", url.Values{"order": {order}, "providers": {of.current()}})
+	pages, from, to := newPager(len(providers), frontEntries, asked.Get("providers"))
+	modulePages, fromModule, toModule := newPager(len(modules), frontEntries, asked.Get("modules"))
+	pages.label("the providers", "Previous", "Next")
+	pages.link("providers", "#providers", url.Values{"order": {order}, "modules": {modulePages.current()}})
+	modulePages.label("the modules", "Previous", "Next")
+	modulePages.link("modules", "#modules", url.Values{"order": {order}, "providers": {pages.current()}})
 	rows := p.overviews(r.Context(), k, slices.Concat(providers[from:to], modules[fromModule:toModule]))
 	v.Providers, v.Modules = newTable(r, rows[:to-from], !v.Newest), newTable(r, rows[to-from:], !v.Newest)
-	v.Providers.Pages, v.Modules.Pages, v.Modules.Modules = of, ofModules, true
+	v.Providers.Pages, v.Modules.Pages, v.Modules.Modules = pages, modulePages, true
 	v.Trouble = p.troubleOf(k, v.Providers, v.Modules)
-	return hosts
+	v.Providers.Incomplete, v.Modules.Incomplete = v.Trouble == nil && v.Providers.lacksAnswers(), v.Trouble == nil && v.Modules.lacksAnswers()
+	return ofProviders, ofModules
 }
 
 // split returns the providers and the modules among entries.
@@ -86,10 +88,10 @@ func split(all []entry) (providers, modules []entry) {
 	return by[subject.Provider], by[subject.Module]
 }
 
-// hostsOf returns the hosts of modules that are sorted by host.
-func hostsOf(modules []entry) []svchost.Hostname {
+// hostsOf returns the hosts of entries that are sorted by host.
+func hostsOf(all []entry) []svchost.Hostname {
 	var out []svchost.Hostname
-	for _, e := range modules {
+	for _, e := range all {
 		if host := svchost.Hostname(e.Hostname()); len(out) == 0 || out[len(out)-1] != host {
 			out = append(out, host)
 		}
@@ -138,11 +140,12 @@ func (p *page) search(w http.ResponseWriter, r *http.Request) {
 	v.Maybe = suggestions(query, all)
 	v.Bad = len(all) == 0 && v.Key == "" && !plausible(query)
 	pages, from, to := newPager(len(all), searchesPerPage, r.URL.Query().Get("page"))
-	pages.label("the list", "Before", "Further")
+	pages.label("the list", "Previous", "Next")
 	pages.link("page", "", url.Values{"q": {query}})
 	v.Found = newTable(r, p.overviews(r.Context(), k, all[from:to]), false)
-	v.Found.Pages, v.Found.Modules = pages, providers == 0
+	v.Found.Pages, v.Found.Modules, v.Found.Mixed = pages, providers == 0, providers > 0 && modules > 0
 	v.Trouble = p.troubleOf(k, v.Found)
+	v.Found.Incomplete = v.Trouble == nil && v.Found.lacksAnswers()
 	title := "Providers and modules"
 	if query != "" {
 		title = "Search for " + query

@@ -106,6 +106,7 @@ func (p *page) addRecord(ctx context.Context, view catalog.View, a provider.Addr
 type overviewView struct {
 	entry
 	summary
+	known   bool      // the registry has answered
 	Changed time.Time // when its versions last changed, or else when the newest one was published; zero if unknown
 }
 
@@ -119,8 +120,11 @@ type groupView struct {
 type tableView struct {
 	Base    string
 	Modules bool // only modules, which have no platforms and no signers
-	Groups  []groupView
-	Pages   pager
+	Mixed   bool // providers and modules
+	// Incomplete means that the registry has not answered in time, and that no banner says so.
+	Incomplete bool
+	Groups     []groupView
+	Pages      pager
 }
 
 // Empty reports whether the table has no rows.
@@ -128,6 +132,18 @@ func (t tableView) Empty() bool { return len(t.Groups) == 0 }
 
 // Grouped reports whether the rows are in groups by host and namespace.
 func (t tableView) Grouped() bool { return !t.Empty() && t.Groups[0].Name != "" }
+
+// lacksAnswers reports whether cells are empty because the registry has not answered in time.
+func (t tableView) lacksAnswers() bool {
+	for _, group := range t.Groups {
+		for _, row := range group.Rows {
+			if !row.known || row.Newest != nil && row.Newest.State == rowUnknown {
+				return true
+			}
+		}
+	}
+	return false
+}
 
 // newTable returns a table. The rows of a grouped one must be sorted by host and namespace.
 func newTable(r *http.Request, rows []overviewView, grouped bool) tableView {
@@ -157,12 +173,12 @@ func (p *page) overviews(ctx context.Context, k *index, all []entry) []overviewV
 	for i, e := range all {
 		out[i].entry = e
 		if a := p.summaries.Last(e); a.Current(now) {
-			out[i].summary = a.Value
+			out[i].summary, out[i].known = a.Value, true
 			continue
 		}
 		group.Go(func() error {
 			if a, err := p.summaries.Get(ctx, e); err == nil {
-				out[i].summary = a.Value
+				out[i].summary, out[i].known = a.Value, true
 			}
 			return nil
 		})

@@ -60,8 +60,12 @@ func (s *Setup) ModuleHost(host svchost.Hostname) (string, error) {
 // modules and providers say which of the two clients get from the gateway.
 func (s *Setup) writeHost(out *strings.Builder, host svchost.Hostname, modules, providers bool) {
 	fmt.Fprintf(out, "host %q {\n  services = {\n", host.ForDisplay())
-	s.writeService(out, host, "modules", modules, gateway.ModulesURL)
-	s.writeService(out, host, "providers", providers, gateway.RegistryURL)
+	width := 0
+	if providers || slices.Contains(publicHosts, host) {
+		width = len(`"providers.v1"`) // the equals signs of two lines are aligned
+	}
+	s.writeService(out, host, "modules", width, modules, gateway.ModulesURL)
+	s.writeService(out, host, "providers", width, providers, gateway.RegistryURL)
 	out.WriteString("  }\n}\n")
 	if s.Tokens {
 		out.WriteString(credentials(host))
@@ -71,8 +75,8 @@ func (s *Setup) writeHost(out *strings.Builder, host svchost.Hostname, modules, 
 // writeService writes the gateway's URL for a protocol of a host if the gateway mirrors the protocol. Otherwise, it
 // writes the URL of the host's own service if the host is a public registry. It writes this URL as a comment if the
 // service would get the token.
-func (s *Setup) writeService(out *strings.Builder, host svchost.Hostname, kind string, mirrored bool, at func(public, hostname string) string) {
-	line := func(url string) string { return fmt.Sprintf("%-14s = %q", `"`+kind+`.v1"`, url) }
+func (s *Setup) writeService(out *strings.Builder, host svchost.Hostname, kind string, width int, mirrored bool, at func(public, hostname string) string) {
+	line := func(url string) string { return fmt.Sprintf("%-*s = %q", width, `"`+kind+`.v1"`, url) }
 	origin := line(fmt.Sprintf("https://%s/v1/%s/", host, kind))
 	switch {
 	case mirrored:
@@ -88,10 +92,11 @@ func (s *Setup) writeService(out *strings.Builder, host svchost.Hostname, kind s
 // publicHosts are the two public registries. They have most providers and modules.
 var publicHosts = []svchost.Hostname{"registry.opentofu.org", "registry.terraform.io"}
 
-// mirroredHosts returns the sorted hosts that the oci_mirror blocks include by name, and publicHosts if a block includes every
-// host, or if there are no blocks. The result is empty if there are only module_mirror blocks.
+// mirroredHosts returns the sorted hosts that the oci_mirror blocks include by name, those of the providers in the embedded
+// registry, and publicHosts if a block includes every host, or if there are no blocks. The result is empty if there are only module_mirror blocks.
 func (s *Setup) mirroredHosts() []svchost.Hostname {
-	var out []svchost.Hostname
+	own, _ := s.host()
+	out := slices.DeleteFunc(slices.Clone(s.StoredProviders), func(host svchost.Hostname) bool { return host == own })
 	for _, m := range s.Mirrors {
 		if len(m.Include) == 0 {
 			out = append(out, publicHosts...)
@@ -105,7 +110,7 @@ func (s *Setup) mirroredHosts() []svchost.Hostname {
 		}
 	}
 	if len(s.Mirrors)+len(s.Modules) == 0 {
-		out = slices.Clone(publicHosts)
+		out = append(out, publicHosts...)
 	}
 	slices.Sort(out)
 	return slices.Compact(out)

@@ -23,15 +23,16 @@ import (
 
 // Setup describes the gateway and the repositories that clients use.
 type Setup struct {
-	URL       string              // the gateway's URL; it ends in a slash
-	NoURL     error               // the error that says why URL is unknown; nil if URL is set
-	Mirrors   []config.MirrorText // the oci_mirror blocks; empty for the embedded registry
-	Modules   []config.ModuleText // the module_mirror blocks
-	Stored    []svchost.Hostname  // the hosts of the modules in the embedded registry
-	Pulled    []config.PulledHost // the hosts whose modules the gateway pulls through
-	Tokens    bool                // whether the gateway requires a token
-	CLIConfig string              // the file with the CLI configuration of a CI job
-	CAFile    string              // the CA file of a CI job; "" to omit it
+	URL             string              // the gateway's URL; it ends in a slash
+	NoURL           error               // the error that says why URL is unknown; nil if URL is set
+	Mirrors         []config.MirrorText // the oci_mirror blocks; empty for the embedded registry
+	Modules         []config.ModuleText // the module_mirror blocks
+	Stored          []svchost.Hostname  // the hosts of the modules in the embedded registry
+	StoredProviders []svchost.Hostname  // the hosts of the providers in the embedded registry
+	Pulled          []config.PulledHost // the hosts whose modules the gateway pulls through
+	Tokens          bool                // whether the gateway requires a token
+	CLIConfig       string              // the file with the CLI configuration of a CI job
+	CAFile          string              // the CA file of a CI job; "" to omit it
 }
 
 // GatewayURL returns the URL of a gateway that has no configured public URL. listen is the address on which the gateway

@@ -28,6 +28,17 @@ func StoredModuleHosts(dataFolder string) (out []svchost.Hostname, err error) {
 	return out, err
 }
 
+// StoredProviderHosts returns the hosts of the providers in the embedded registry of a data folder.
+func StoredProviderHosts(dataFolder string) (out []svchost.Hostname, err error) {
+	names, err := embedded.ProviderHosts(dataFolder)
+	for _, name := range names {
+		if a, err := provider.AddressFromPath(name, "example", "example"); err == nil {
+			out = append(out, svchost.Hostname(a.Hostname()))
+		}
+	}
+	return out, err
+}
+
 // ModulesURL returns the base URL of the module registry protocol for a host.
 func (l *Local) ModulesURL(host svchost.Hostname) string {
 	return gateway.ModulesURL(l.site.address.URL.String(), string(host))

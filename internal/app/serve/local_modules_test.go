@@ -87,8 +87,8 @@ func TestLocalModuleExit(t *testing.T) {
 	}
 }
 
-// TestStoredModuleHosts shows that the hosts of modules come from the embedded registry's folder.
-func TestStoredModuleHosts(t *testing.T) {
+// TestStoredHosts shows that the hosts of modules and providers come from the embedded registry's folder.
+func TestStoredHosts(t *testing.T) {
 	dir := t.TempDir()
 	if got, err := StoredModuleHosts(dir); got != nil || err != nil {
 		t.Errorf("an empty folder: %v, %v", got, err)
@@ -108,6 +108,9 @@ func TestStoredModuleHosts(t *testing.T) {
 		}
 	}
 	if got, err := StoredModuleHosts(dir); fmt.Sprint(got) != "[registry.acme.example]" || err != nil {
-		t.Errorf("%v, %v", got, err)
+		t.Errorf("modules: %v, %v", got, err)
+	}
+	if got, err := StoredProviderHosts(dir); fmt.Sprint(got) != "[registry.other.example]" || err != nil {
+		t.Errorf("providers: %v, %v", got, err)
 	}
 }

@@ -92,9 +92,9 @@ type pageSetup struct {
 }
 
 // texts returns the output of "config client" for the gateway with the given URL. The texts name registries, providers
-// and hosts of modules only if the parameter private is true. The parameter stored lists the hosts of the modules that
-// the client may read. It matters only for the embedded registry, which has no module_mirror blocks.
-func (p pageSetup) texts(at string, private bool, stored []svchost.Hostname) page.Setup {
+// and hosts of modules only if the parameter private is true. The parameters providers and modules list the hosts of the providers and
+// modules that the client may read. They matter only for the embedded registry, which has no oci_mirror and module_mirror blocks.
+func (p pageSetup) texts(at string, private bool, providers, modules []svchost.Hostname) page.Setup {
 	setup := &clientsetup.Setup{URL: at, Tokens: p.tokens}
 	readable := *setup
 	if private {
@@ -102,7 +102,7 @@ func (p pageSetup) texts(at string, private bool, stored []svchost.Hostname) pag
 		setup.Modules, readable.Modules = p.modules, p.modules
 		setup.Pulled = p.pulled
 		if p.repositories.Embedded != nil {
-			setup.Stored = stored
+			setup.StoredProviders, setup.Stored = providers, modules
 		}
 	}
 	out := page.Setup{Terraform: written(setup.Terraform()), OpenTofu: written(setup.OpenTofu()), Hosts: written(setup.Hosts()), Module: written(setup.Module())}

@@ -61,8 +61,8 @@ func TestPageSaysWhatClientsCanRead(t *testing.T) {
 				modules = []config.ModuleText{{Include: []subject.Pattern{module.MustParsePattern("registry.modules.example/acme/*/*")}}}
 			}
 			p := pageSetup{tc.back, modules, nil, true}
-			stored := []svchost.Hostname{"registry.stored.example"}
-			all := p.texts(tc.at, true, stored)
+			stored, providers := []svchost.Hostname{"registry.stored.example"}, []svchost.Hostname{"registry.mine.example"}
+			all := p.texts(tc.at, true, providers, stored)
 			if got := all.OCI; tc.mirror == "" && got != "" || !strings.Contains(got, tc.mirror) {
 				t.Errorf("oci_mirror:\n%s\nwant %s", got, tc.mirror)
 			}
@@ -83,7 +83,10 @@ func TestPageSaysWhatClientsCanRead(t *testing.T) {
 			if got := strings.Contains(all.Hosts, "/hosts/registry.stored.example/v1/modules/"); got != (tc.back.Embedded != nil) {
 				t.Errorf("host blocks for stored modules: %t\n%s", got, all.Hosts)
 			}
-			want = fmt.Sprintf("host \"registry.other.example\" {\n  services = {\n    \"modules.v1\"   = \"%shosts/registry.other.example/v1/modules/\"\n  }\n}\ncredentials", tc.at)
+			if got := strings.Contains(all.Hosts, "/hosts/registry.mine.example/v1/providers/"); got != (tc.back.Embedded != nil) {
+				t.Errorf("host blocks for stored providers: %t\n%s", got, all.Hosts)
+			}
+			want = fmt.Sprintf("host \"registry.other.example\" {\n  services = {\n    \"modules.v1\" = \"%shosts/registry.other.example/v1/modules/\"\n  }\n}\ncredentials", tc.at)
 			if got := p.moduleHost(tc.at, "registry.other.example"); !strings.HasPrefix(got, want) {
 				t.Errorf("host block of a module:\n%s", got)
 			}
@@ -93,13 +96,13 @@ func TestPageSaysWhatClientsCanRead(t *testing.T) {
 			if tc.back.Embedded == nil && !strings.Contains(all.Hosts, `host "registry.acme.example"`) {
 				t.Errorf("host blocks:\n%s", all.Hosts)
 			}
-			if got := fmt.Sprintf("%+v", p.texts(tc.at, false, stored)); strings.Contains(got, "harbor") || strings.Contains(got, "acme") || strings.Contains(got, "modules.example") || strings.Contains(got, "stored.example") {
+			if got := fmt.Sprintf("%+v", p.texts(tc.at, false, providers, stored)); strings.Contains(got, "harbor") || strings.Contains(got, "acme") || strings.Contains(got, "modules.example") || strings.Contains(got, "stored.example") || strings.Contains(got, "mine.example") {
 				t.Errorf("strangers see the registry or its content:\n%s", got)
 			}
 			if got := all.Credentials; !strings.Contains(got, `credentials "gateway.example"`) {
 				t.Errorf("tokens:\n%s", got)
 			}
-			if got := (pageSetup{tc.back, nil, nil, false}).texts(tc.at, true, nil).Credentials; got != "" {
+			if got := (pageSetup{tc.back, nil, nil, false}).texts(tc.at, true, nil, nil).Credentials; got != "" {
 				t.Errorf("a token, although none is required:\n%s", got)
 			}
 		})

@@ -167,7 +167,7 @@ func StoredVersions(ctx context.Context, r *registry.Repositories, q query.Query
 	matches := slices.DeleteFunc(have, func(v provider.Version) bool { return !q.Has(v) })
 	if len(matches) == 0 {
 		return nil, hint.Wrap(fmt.Errorf("%s: %w: no version in %s matches the constraint", q.Address, origin.ErrVersionNotFound, addr),
-			"name the version exactly, also to complete a removal that was interrupted; a constraint does not select prereleases that it does not name")
+			"name the version exactly; a constraint does not select prereleases that it does not name")
 	}
 	return matches, nil
 }

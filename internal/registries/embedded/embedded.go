@@ -20,6 +20,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -126,11 +127,20 @@ func storage(dir string) string { return filepath.Join(content(dir), "docker", "
 
 // ModuleHosts returns the hosts of the modules in a data folder. ocibridge names the folders of modules after the
 // hosts, so ModuleHosts need not open the registry. Without a data folder ("") there are none.
-func ModuleHosts(dir string) (names []string, err error) {
+func ModuleHosts(dir string) ([]string, error) { return folders(dir, "modules") }
+
+// ProviderHosts is like [ModuleHosts], for the hosts of the providers.
+func ProviderHosts(dir string) ([]string, error) {
+	names, err := folders(dir, "")
+	return slices.DeleteFunc(names, func(name string) bool { return name == "modules" }), err
+}
+
+// folders returns the names of the folders in a folder of repositories.
+func folders(dir, below string) (names []string, err error) {
 	if dir == "" {
 		return nil, nil
 	}
-	entries, err := os.ReadDir(filepath.Join(storage(dir), "repositories", "modules"))
+	entries, err := os.ReadDir(filepath.Join(storage(dir), "repositories", below))
 	for _, e := range entries {
 		names = append(names, e.Name())
 	}

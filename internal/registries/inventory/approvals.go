@@ -1,6 +1,7 @@
 package inventory
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -74,7 +75,7 @@ func (s *Stored[A]) reportApproval(r *VersionReport) {
 		if m.ReportOnly {
 			effect = "the requirement is not enforced yet"
 		}
-		r.report(artifact.SeverityWarning, "approval", fmt.Sprintf("it waits for %q, and %s: %s", m.Requirement, effect, m.Reason), help)
+		r.report(artifact.SeverityWarning, "approval", fmt.Sprintf("it waits for %q, and %s: %s", m.Requirement, effect, m.Reason), cmp.Or(m.Hint, help))
 	}
 }
 
