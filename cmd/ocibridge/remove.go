@@ -152,7 +152,7 @@ func (r *removeRequests) resolve(ctx context.Context, back *registry.Repositorie
 		if q.Version.IsZero() {
 			if versions, err = transfer.StoredVersions(ctx, back, q); err != nil {
 				if errors.Is(err, origin.ErrVersionNotFound) { // also if an earlier removal has removed only the tags
-					err = hint.Wrap(err, "name the version exactly, also to complete a removal that was interrupted; a constraint does not select prereleases that it does not name")
+					err = hint.Replace(err, "name the version exactly, also to complete a removal that was interrupted; a constraint does not select prereleases that it does not name")
 				}
 				return nil, err
 			}

@@ -166,7 +166,7 @@ func (c *Catalog) unapprovable(ctx context.Context, a subject.Address, v provide
 	case isForbidden(err):
 		reason = ErrForbidden
 	case errors.Is(err, artifact.ErrForeign):
-		reason = hint.Wrap(err, "%s", artifact.HelpForeign(a))
+		reason = hint.Wrap(err, artifact.HelpForeign)
 	default:
 		return err
 	}
