@@ -110,7 +110,7 @@ func TestProviderDocs(t *testing.T) {
 		b.audit("provider-docs-evil")
 		b.open(at + "?doc=data-sources/a_name_that_is_so_long_that_it_does_not_fit_on_the_screen_of_a_phone_at_all_not_even_in_two_lines")
 		b.audit("provider-docs-long")
-		b.do(chromedp.Click(chromedp.CSS(`.prose a[href^="?doc="]`)), chromedp.WaitReady(chromedp.CSS(`.docs a[aria-current]`)))
+		b.do(chromedp.Click(chromedp.CSS(`.prose a[href^="?doc="]`)), chromedp.WaitReady(chromedp.CSS(`.docs a[aria-current][href*="offset"]`)))
 		b.wantText("time_offset Resource")
 	})
 	t.Run("without scripts", func(t *testing.T) {
