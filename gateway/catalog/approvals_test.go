@@ -343,17 +343,23 @@ func TestSignaturesUnreachable(t *testing.T) {
 	}
 }
 
+// judgedThenDown publishes 1.1.0 and signs 1.0.0. Clients request both, and then the registry stops.
+func (k *kept) judgedThenDown(s *signing) {
+	k.t.Helper()
+	k.publish(k.t, widget, v110, "two")
+	k.sign(s, v100, true)
+	k.expect("approved", k.served(v100), "served")
+	k.expect("not approved", k.served(v110), notApprovedText)
+	k.expect("list", k.listed(), "[1.0.0]")
+	k.down(unreachable)
+}
+
 // TestApprovalsSurviveARestart shows that verdicts are known after a restart while the registry is down. They come from the
 // signatures on disk, which are verified again: a record whose signature was removed approves nothing.
 func TestApprovalsSurviveARestart(t *testing.T) {
 	s := newSigning(t, false)
 	onDisk(t, t.TempDir(), func(o *catalog.Options) { o.Approvals = s }, func(k *kept) {
-		k.publish(t, widget, v110, "two")
-		k.sign(s, v100, true)
-		k.expect("approved", k.served(v100), "served")
-		k.expect("not approved", k.served(v110), notApprovedText)
-		k.expect("list", k.listed(), "[1.0.0]")
-		k.down(unreachable)
+		k.judgedThenDown(s)
 		s.down(unreachable)
 		k.restart()
 		k.expect("approved, after a restart", k.served(v100), "served")
@@ -658,12 +664,7 @@ func TestSummariesOutOfDate(t *testing.T) {
 func TestOtherRequirementsAfterARestart(t *testing.T) {
 	s := newSigning(t, false)
 	onDisk(t, t.TempDir(), func(o *catalog.Options) { o.Approvals = s }, func(k *kept) {
-		k.publish(t, widget, v110, "two")
-		k.sign(s, v100, true)
-		k.expect("approved", k.served(v100), "served")
-		k.expect("not approved", k.served(v110), notApprovedText)
-		k.expect("list", k.listed(), "[1.0.0]")
-		k.down(unreachable)
+		k.judgedThenDown(s)
 		other := newSigning(t, false)
 		other.down(unreachable)
 		k.options.Approvals = other

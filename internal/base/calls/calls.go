@@ -127,7 +127,8 @@ var (
 	terraformSchema = &hcl.BodySchema{Blocks: []hcl.BlockHeaderSchema{{Type: "required_providers"}}}
 	checkSchema     = &hcl.BodySchema{Blocks: []hcl.BlockHeaderSchema{{Type: "data", LabelNames: []string{"type", "name"}}}}
 	callSchema      = &hcl.BodySchema{Attributes: []hcl.AttributeSchema{{Name: "source"}, {Name: "version"}}}
-	resourceSchema  = &hcl.BodySchema{Attributes: []hcl.AttributeSchema{{Name: "provider"}, {Name: "to"}}} // to is an argument of import
+	resourceSchema  = &hcl.BodySchema{Attributes: []hcl.AttributeSchema{{Name: "provider"}}}
+	importSchema    = &hcl.BodySchema{Attributes: []hcl.AttributeSchema{{Name: "to"}}}
 )
 
 // isRead reports whether blocks of a type are read.
@@ -207,21 +208,29 @@ func (f *File) require(a *hcl.Attribute) {
 	f.Required = append(f.Required, r)
 }
 
-// resource adds the provider of a block for a resource: the one that the block names, or the one that its type names. An import
-// block has no type of its own; "" stands for the type of the resource that it imports. Clients then generate this resource.
+// resource adds the provider of a block for a resource. An import block has no type of its own; "" stands for the type of the
+// resource that it imports. Clients then generate this resource.
 func (f *File) resource(b *hcl.Block, typ string) {
-	inner, _, _ := b.Body.PartialContent(resourceSchema)
 	if typ == "" {
+		inner, _, _ := b.Body.PartialContent(importSchema)
 		typ = root(inner.Attributes["to"])
 	}
-	name, _, _ := strings.Cut(typ, "_")
-	if provider := root(inner.Attributes["provider"]); provider != "" {
-		name = provider
-	}
+	name := ProviderOf(b.Body, typ)
 	if name == "" || name == "module" && b.Type == "import" { // the module has a block for the resource
 		return
 	}
 	f.use(name, Argument{}, b.DefRange.Start.Line)
+}
+
+// ProviderOf returns the local name of the provider of a block for a resource of a type: the one that the block names, or the one that
+// the type names. It evaluates no expression.
+func ProviderOf(body hcl.Body, typ string) string {
+	inner, _, _ := body.PartialContent(resourceSchema)
+	if name := root(inner.Attributes["provider"]); name != "" {
+		return name
+	}
+	name, _, _ := strings.Cut(typ, "_")
+	return name
 }
 
 // root returns the first name of the reference in an argument: "a" of a.b[c], or of "a.b" as in JSON and in old configurations.

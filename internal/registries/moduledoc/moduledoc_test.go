@@ -93,7 +93,7 @@ func TestRead(t *testing.T) {
 			"in a string required ephemeral deprecated=use b|out o sensitive ephemeral"},
 		{"in JSON", map[string]string{"main.tf.json": `{"variable":{"a":{"nullable":false,"ephemeral":true,"sensitive":true}},"output":{"o":{"ephemeral":true}},"data":{"x_y":{"z":{}}}}`},
 			"in a any required sensitive not-nullable ephemeral|out o ephemeral|needs x  []|data.x_y.z"},
-		{"numbers in JSON", map[string]string{"main.tf.json": `{"variable":{"a":{"default":1e1000000}}}`}, "skipped main.tf.json: it has a number that is too large"},
+		{"numbers in JSON", map[string]string{"main.tf.json": `{"variable":{"a":{"default":1e300}}}`}, "skipped main.tf.json: it has a number that is too large"},
 		{"providers", map[string]string{"main.tf": "terraform {\n required_version = \">= 1\"\n required_providers {\n  a = { source = \"acme/a\", version = \"~> 1\" }\n  b = \"2.0\"\n }\n}\nresource \"c_x\" \"y\" {}\nresource \"d_x\" \"y\" {\n provider = a.west\n}\ndata \"a_z\" \"y\" {}\nprovider \"e\" {}\nephemeral \"f_x\" \"y\" {}"},
 			"core [>= 1]|needs a acme/a [~> 1]|needs b  [2.0]|needs c  []|needs e  []|needs f  []|data.a_z.y|c_x.y|d_x.y"},
 		{"providers of other blocks", map[string]string{"main.tf": "ephemeral \"a_x\" \"y\" {\n provider = b.west\n}\naction \"c_x\" \"y\" {}", "main.tf.json": `{"ephemeral":{"d_x":{"y":{}}},"action":{"e_x":{"y":{"provider":"f.west"}}}}`},

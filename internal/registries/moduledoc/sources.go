@@ -98,22 +98,15 @@ func (s *sources) resource(r Resource) {
 	}
 }
 
-// use adds the provider of a block for a resource: the one that the block names, or the one that its type names.
+// use adds the provider of a block for a resource of a type. The block is parsed only if it can name another provider than its type.
 func (s *sources) use(b calls.Block, typ, file string) {
-	provider, _, _ := strings.Cut(typ, "_")
+	var body hcl.Body = hcl.EmptyBody()
 	if bytes.Contains(b.Src, []byte("provider")) && s.budget.parse(s.part, b.Tokens()+price(b.Src)) {
-		if parsed, err := b.Parse(file); err == nil {
-			body := parsed.Body.(*hclsyntax.Body)
-			for _, inner := range body.Blocks {
-				if a := inner.Body.Attributes["provider"]; a != nil {
-					if traversal, diags := hcl.AbsTraversalForExpr(a.Expr); !diags.HasErrors() {
-						provider = traversal.RootName()
-					}
-				}
-			}
+		if parsed, err := b.Parse(file); err == nil && len(parsed.Body.(*hclsyntax.Body).Blocks) > 0 {
+			body = parsed.Body.(*hclsyntax.Body).Blocks[0].Body
 		}
 	}
-	s.uses[provider] = true
+	s.uses[calls.ProviderOf(body, typ)] = true
 }
 
 // native reads one block in the native syntax.
@@ -198,8 +191,6 @@ var jsonSchema = &hcl.BodySchema{Blocks: []hcl.BlockHeaderSchema{
 	{Type: "ephemeral", LabelNames: []string{"type", "name"}}, {Type: "action", LabelNames: []string{"type", "name"}},
 }}
 
-var providerSchema = &hcl.BodySchema{Attributes: []hcl.AttributeSchema{{Name: "provider"}}}
-
 // json reads a file in JSON.
 func (s *sources) json(name string, data []byte) {
 	if largeNumber.Match(data) {
@@ -225,14 +216,7 @@ func (s *sources) json(name string, data []byte) {
 		case "output":
 			s.output(label, b.Body, &extra{}, outputs[label], calls.IsOverride(name))
 		default:
-			provider, _, _ := strings.Cut(label, "_")
-			content, _, _ := b.Body.PartialContent(providerSchema)
-			if a := content.Attributes["provider"]; a != nil {
-				if v, diags := a.Expr.Value(nil); !diags.HasErrors() && v.Type() == cty.String && v.IsKnown() && !v.IsNull() {
-					provider, _, _ = strings.Cut(v.AsString(), ".")
-				}
-			}
-			s.uses[provider] = true
+			s.uses[calls.ProviderOf(b.Body, label)] = true
 		}
 	}
 }
