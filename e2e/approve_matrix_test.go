@@ -376,14 +376,15 @@ func installed(ws *clients.Workspace, r *row) bool {
 func (m *matrix) checkInstalls(how string, client clients.Client, want func(*row) approvals.Decision, init func(*clients.Workspace) (string, error)) {
 	m.t.Helper()
 	for _, modules := range []bool{false, true} {
-		var good, bad []*row
+		var good []*row
+		bad := map[approvals.Decision][]*row{}
 		for _, r := range m.rows {
-			switch {
+			switch d := want(r); {
 			case r.Module != modules || r.Hangs:
-			case want(r) == approvals.Approved:
+			case d == approvals.Approved:
 				good = append(good, r)
 			default:
-				bad = append(bad, r)
+				bad[d] = append(bad[d], r)
 			}
 		}
 		try := func(rows []*row) (*clients.Workspace, string, error) {
@@ -402,23 +403,26 @@ func (m *matrix) checkInstalls(how string, client clients.Client, want func(*row
 				}
 			}
 		}
-		// A client that fails to find some providers installs no other one, and names only those.
-		for left := bad; len(left) > 0; {
-			ws, out, err := try(left)
-			_, errors, _ := strings.Cut(out, "Error: ")
-			next := slices.DeleteFunc(slices.Clone(left), func(r *row) bool {
-				return strings.Contains(errors, r.Address.String()) || strings.Contains(errors, `"`+r.Namespace+`"`)
-			})
-			for _, r := range bad {
-				if installed(ws, r) {
-					m.t.Errorf("%s, %s: %s (%s) is installed", how, client.Name, r.Name, r.Namespace)
+		// A client that fails to find some providers installs no other one, and names only those. Rows with the same decision are tried
+		// together, because each request about an unavailable row is repeated and takes time.
+		for _, rows := range bad {
+			for left := rows; len(left) > 0; {
+				ws, out, err := try(left)
+				_, errors, _ := strings.Cut(out, "Error: ")
+				next := slices.DeleteFunc(slices.Clone(left), func(r *row) bool {
+					return strings.Contains(errors, r.Address.String()) || strings.Contains(errors, `"`+r.Namespace+`"`)
+				})
+				for _, r := range rows {
+					if installed(ws, r) {
+						m.t.Errorf("%s, %s: %s (%s) is installed", how, client.Name, r.Name, r.Namespace)
+					}
 				}
+				if err == nil || len(next) == len(left) {
+					m.t.Errorf("%s, %s: %d versions are not refused:\n%s", how, client.Name, len(left), out)
+					break
+				}
+				left = next
 			}
-			if err == nil || len(next) == len(left) {
-				m.t.Errorf("%s, %s: %d versions are not refused:\n%s", how, client.Name, len(left), out)
-				break
-			}
-			left = next
 		}
 	}
 }
