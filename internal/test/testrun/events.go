@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -32,11 +33,12 @@ type result struct {
 }
 
 // report reads the events of a run. It prints what "go test" prints without -json: one line for each package, and the
-// output of failed tests.
+// output of failed tests. Several runs may add their events at the same time.
 type report struct {
+	mu       sync.Mutex
 	out      io.Writer
-	tests    map[test]result   // of the current pass
-	packages map[string]result // of the current pass
+	tests    map[test]result   // of the current jobs
+	packages map[string]result // of the current jobs
 	output   map[test][]string // of tests that have not ended
 
 	slowPackages, slowTests []row // of all passes
@@ -54,13 +56,13 @@ func newReport(out io.Writer) *report {
 	return r
 }
 
-// begin begins a pass: it forgets the results of the last one.
+// begin forgets the results of the last jobs.
 func (r *report) begin() {
 	r.tests, r.packages, r.output = map[test]result{}, map[string]result{}, map[test][]string{}
 }
 
-// read reads all events. A line that is no event is printed.
-func (r *report) read(from io.Reader) error {
+// read reads all events. A line that is no event is printed. It calls ended after each package.
+func (r *report) read(from io.Reader, ended func()) error {
 	lines := bufio.NewReader(from)
 	for {
 		line, err := lines.ReadString('\n')
@@ -70,22 +72,38 @@ func (r *report) read(from io.Reader) error {
 			return err
 		}
 		var e event
-		if json.Unmarshal([]byte(line), &e) != nil || e.Action == "" {
+		isEvent := json.Unmarshal([]byte(line), &e) == nil && e.Action != ""
+		r.mu.Lock()
+		if isEvent {
+			r.add(e)
+		} else {
 			fmt.Fprint(r.out, line)
-			continue
 		}
-		r.add(e)
+		r.mu.Unlock()
+		if isEvent && e.Test == "" && e.ends() {
+			ended()
+		}
 	}
+}
+
+// ends reports whether a test or a package has ended.
+func (e event) ends() bool { return e.Action == "pass" || e.Action == "fail" || e.Action == "skip" }
+
+// failed reports whether a package has failed.
+func (r *report) failed(name string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.packages[name].Action == "fail"
 }
 
 func (r *report) add(e event) {
 	t := test{e.Package, e.Test}
-	switch e.Action {
-	case "build-output":
+	switch {
+	case e.Action == "build-output":
 		fmt.Fprint(r.out, e.Output)
-	case "output":
+	case e.Action == "output":
 		r.print(t, e.Output)
-	case "pass", "fail", "skip":
+	case e.ends():
 		took := time.Duration(e.Elapsed * float64(time.Second))
 		if e.Test == "" {
 			r.endPackage(e.Package, result{Action: e.Action, Took: took})

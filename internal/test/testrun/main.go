@@ -132,20 +132,18 @@ func (r *run) first() (record, error) {
 		return record{}, err
 	}
 	units, scenes, _ := split(all)
-	plain := chosen{} // without the race detector
+	rest := chosen{} // without the race detector
 	if p.Race {
-		units, plain = separate(all, units)
+		units, rest = separate(all, units)
 	}
-	if err := p.run(".", all, units, r.report); err != nil {
-		return record{}, err
-	}
-	rec := record{Race: r.race, Left: r.check(units, lacksTool, leftToAll)}
+	rest.add(scenes)
+	jobs := p.jobs(all, units)
 	p.Race = false
-	plain.add(scenes)
-	if err := p.run(".", all, plain, r.report); err != nil {
+	if err := runJobs(".", append(jobs, p.jobs(all, rest)...), r.report); err != nil {
 		return record{}, err
 	}
-	rec.Left.add(r.check(plain, lacksTool, leftToAll))
+	rest.add(units)
+	rec := record{Race: r.race, Left: r.check(rest, lacksTool, leftToAll)}
 	fmt.Fprintf(r.report.out, "\n%s\n", rec.Left.summary())
 	return rec, nil
 }
@@ -163,7 +161,7 @@ func (r *run) second(rec record) error {
 	}
 	_, _, others := split(all)
 	tests.add(others)
-	if err := p.run(".", all, tests, r.report); err != nil {
+	if err := runJobs(".", p.jobs(all, tests), r.report); err != nil {
 		return err
 	}
 	r.check(tests)
@@ -181,14 +179,14 @@ func (r *run) release(p pass) error {
 	for _, d := range all {
 		tests[d.Package] = d.Tests
 	}
-	if err := p.run(dir, all, tests, r.report); err != nil {
+	if err := runJobs(dir, p.jobs(all, tests), r.report); err != nil {
 		return err
 	}
 	r.check(tests)
 	return nil
 }
 
-// check checks the results of a pass, and keeps the faults.
+// check checks the results of tests, and keeps the faults.
 func (r *run) check(tests chosen, mayLeave ...cause) left {
 	rest, faults := check(r.report, tests, runtime.GOOS, mayLeave...)
 	r.faults = append(r.faults, faults...)

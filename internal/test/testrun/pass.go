@@ -8,6 +8,9 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/ocibridge/ocibridge/internal/test/testkit"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/clients"
@@ -50,15 +53,41 @@ func moduleEnv(dir string, flags []string) []string {
 // chosen maps packages to the tests and subtests that a pass runs.
 type chosen map[string][]string
 
-// run runs the chosen tests of one module, and adds their results to the report. Failed tests are in the report.
-func (p pass) run(dir string, all []declared, tests chosen, r *report) error {
-	r.begin()
+// job is a command of a pass.
+type job struct {
+	pass
+	command
+}
+
+// jobs returns the jobs that run the chosen tests.
+func (p pass) jobs(all []declared, tests chosen) []job {
+	var out []job
 	for _, c := range commands(all, tests) {
-		if err := p.test(dir, c, r); err != nil {
-			return err
-		}
+		out = append(out, job{p, c})
 	}
-	return nil
+	return out
+}
+
+// atOnce is how many jobs run at the same time: the tests of e2e wait most of the time, and those of the packages compute.
+const atOnce = 2
+
+// runJobs runs jobs in one module, and adds their results to the report. Failed tests are in the report. A job begins when the one
+// before it has tested a package: at the same time, both would compile the packages that they share.
+func runJobs(dir string, jobs []job, r *report) error {
+	var running errgroup.Group
+	running.SetLimit(atOnce)
+	r.begin()
+	for _, j := range jobs {
+		begun := make(chan struct{})
+		var once sync.Once
+		begin := func() { once.Do(func() { close(begun) }) }
+		running.Go(func() error {
+			defer begin()
+			return j.test(dir, r, begin)
+		})
+		<-begun
+	}
+	return running.Wait()
 }
 
 // command is a run of "go test": packages, and the pattern of their tests. "" means all tests.
@@ -153,8 +182,10 @@ func pattern(names []string) string {
 	return strings.Join(out, "|")
 }
 
-// test runs one command. It returns an error if the command cannot run, or if it fails without a failed package.
-func (p pass) test(dir string, c command, r *report) error {
+// test runs one command. It returns an error if the command cannot run, or if it fails without a failed package. It calls ended after
+// each package.
+func (j job) test(dir string, r *report, ended func()) error {
+	p, c := j.pass, j.command
 	args := slices.Concat([]string{"test", "-json"}, p.buildFlags(), p.Flags)
 	if c.pattern != "" {
 		args = append(args, "-run", c.pattern)
@@ -175,12 +206,12 @@ func (p pass) test(dir string, c command, r *report) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	err = r.read(out)
+	err = r.read(out, ended)
 	failed := cmd.Wait()
 	if err != nil {
 		return fmt.Errorf("read the events of go test: %w", err)
 	}
-	if failed != nil && !slices.ContainsFunc(c.packages, func(name string) bool { return r.packages[name].Action == "fail" }) {
+	if failed != nil && !slices.ContainsFunc(c.packages, r.failed) {
 		return fmt.Errorf("go test: %w", failed)
 	}
 	return nil

@@ -111,15 +111,6 @@ func (c chosen) add(more chosen) {
 	}
 }
 
-func (l left) add(more left) {
-	for c, tests := range more {
-		if l[c] == nil {
-			l[c] = chosen{}
-		}
-		l[c].add(tests)
-	}
-}
-
 // summary says how many tests are left, and why.
 func (l left) summary() string {
 	n := map[cause]int{}
