@@ -403,9 +403,8 @@ func (m *matrix) checkInstalls(how string, client clients.Client, want func(*row
 				}
 			}
 		}
-		// A client that fails to find some providers installs no other one, and names only those. Rows with the same decision are tried
-		// together, because each request about an unavailable row is repeated and takes time.
-		for _, rows := range bad {
+		refused := func(rows []*row) {
+			// A client that fails to find some providers installs no other one, and names only those.
 			for left := rows; len(left) > 0; {
 				ws, out, err := try(left)
 				_, errors, _ := strings.Cut(out, "Error: ")
@@ -423,6 +422,16 @@ func (m *matrix) checkInstalls(how string, client clients.Client, want func(*row
 				}
 				left = next
 			}
+		}
+		// Clients request unavailable versions one after another, and again and again.
+		m.each(func(r *row) {
+			if slices.Contains(bad[approvals.Unavailable], r) {
+				refused([]*row{r})
+			}
+		})
+		delete(bad, approvals.Unavailable)
+		for _, rows := range bad {
+			refused(rows)
 		}
 	}
 }
