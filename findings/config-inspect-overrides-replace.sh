@@ -43,8 +43,6 @@ terraform {
 TF
 ./terraform-config-inspect --json module >seen
 cat seen
-! grep -q '"type": "string"' seen
-! grep -q 'The size of the disk' seen
+if grep -qE '"type": "string"|The size of the disk|random' seen; then exit 1; fi
 grep -q '"default": "small"' seen
 tr -d ' \n' <seen | grep -q '"version_constraints":\["\\u003e=5.0","\\u003e=6.0"\]'
-! grep -q random seen

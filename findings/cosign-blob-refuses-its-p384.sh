@@ -49,8 +49,17 @@ for curve in P-256 P-384 P-521; do
 	./cosign verify-blob --key $curve.pub --bundle $curve.json --insecure-ignore-tlog blob >$curve.log 2>&1 || status=$?
 	echo "$curve: signed as $(grep -o 'SHA2_[0-9]*' $curve.json | head -n 1); verify-blob: status $status, $(tail -n 1 $curve.log)"
 	case $curve in
-	P-256) [ $status = 0 ] && grep -q '"SHA2_256"' $curve.json ;;
-	P-384) [ $status != 0 ] && grep -q '"SHA2_384"' $curve.json ;;
-	P-521) [ $status != 0 ] && grep -q '"SHA2_512"' $curve.json ;;
+	P-256)
+		[ $status = 0 ]
+		grep -q '"SHA2_256"' $curve.json
+		;;
+	P-384)
+		[ $status != 0 ]
+		grep -q '"SHA2_384"' $curve.json
+		;;
+	P-521)
+		[ $status != 0 ]
+		grep -q '"SHA2_512"' $curve.json
+		;;
 	esac
 done
