@@ -68,10 +68,22 @@ func TestTrustedRoots(t *testing.T) {
 			t.Errorf("%+v: %q, %v", c.root, r.Proof(), err)
 		}
 	}
+	for text, wrong := range map[string]struct{ want, hint string }{
+		"":         {"it is empty", "write a trusted root"},
+		" \n":      {"it is empty", "write a trusted root"},
+		"{}":       {"it is no trusted root", "write a trusted root"},
+		"[]":       {"it is no trusted root", "write a trusted root"},
+		"x":        {"it is no trusted root", "write a trusted root"},
+		"{}\n{}\n": {"more than one JSON document", "keep the line"},
+		`{"mediaType":"application/vnd.dev.sigstore.trustedroot+json;version=0.1"}`: {"names no certificate authority", "public_key"},
+		string(approvals.NewKey(t, approvals.P256).PEM()):                           {"it is a public key, and no trusted root", "as public_key"},
+		"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n":            {`it is a PEM block of type "CERTIFICATE"`, "is JSON"},
+	} {
+		if _, err := approval.ParseTrustedRoot([]byte(text)); err == nil || !strings.Contains(err.Error(), wrong.want) || !strings.Contains(hint.Of(err), wrong.hint) {
+			t.Errorf("%.60q: %v (%s), want %s", text, err, hint.Of(err), wrong.want)
+		}
+	}
 	for text, want := range map[string]string{
-		"":   "it is no trusted root",
-		"{}": "it is no trusted root",
-		`{"mediaType":"application/vnd.dev.sigstore.trustedroot+json;version=0.1"}`: "names no certificate authority",
 		strings.Repeat("[", 100):                            "nest more than",
 		strings.Repeat(" ", 1<<20) + " ":                    "more than 1048576 bytes",
 		`{"tlogs":[` + strings.Repeat("{},", 2000) + `{}]}`: "more than 1000 elements",

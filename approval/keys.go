@@ -42,6 +42,8 @@ const (
 func ParsePublicKey(text []byte) (*PublicKey, error) {
 	block, rest := pem.Decode(text)
 	switch {
+	case bytes.Contains(text, []byte("-----BEGIN PGP ")):
+		return nil, hint.New("it is an OpenPGP key, and approvals are no OpenPGP signatures", "cosign generate-key-pair writes a public key to cosign.pub; keys and key_files of a trust block take the OpenPGP keys of publishers")
 	case block == nil:
 		return nil, hint.New("it is no public key in PEM", "a key begins with -----BEGIN PUBLIC KEY-----; cosign generate-key-pair writes such a key to cosign.pub")
 	case block.Type != "PUBLIC KEY":

@@ -1,7 +1,9 @@
 package approval
 
 import (
-	"errors"
+	"bytes"
+	"encoding/json"
+	"encoding/pem"
 	"fmt"
 	"slices"
 	"time"
@@ -42,13 +44,16 @@ func ParseTrustedRoot(data []byte) (out *TrustedRoot, err error) {
 	if err := rootLimits.Check(data); err != nil {
 		return nil, err
 	}
+	if err := notRoot(data); err != nil {
+		return nil, err
+	}
 	parsed, err := root.NewTrustedRootFromJSON(data)
 	if err != nil {
-		return nil, hint.Wrap(fmt.Errorf("it is no trusted root: %s", hint.OneLine(hint.Brief(err).Error())),
-			"'cosign trusted-root create' and 'gh attestation trusted-root' write such a file; the second writes one root a line: use one line")
+		return nil, hint.Wrap(fmt.Errorf("it is no trusted root: %s", hint.OneLine(hint.Brief(err).Error())), helpRoot)
 	}
 	if len(parsed.FulcioCertificateAuthorities()) == 0 {
-		return nil, errors.New("the trusted root names no certificate authority")
+		return nil, hint.New("the trusted root names no certificate authority, so that no signer's certificate could be verified",
+			"write the file again with the certificates of the authority (Fulcio) that issues your signers' certificates; a signature by a key needs no trusted root, but public_key")
 	}
 	out = &TrustedRoot{root: parsed, digest: digest.FromBytes(data)}
 	switch {
@@ -65,6 +70,28 @@ func ParseTrustedRoot(data []byte) (out *TrustedRoot, err error) {
 		out.options = append(out.options, verify.WithSignedCertificateTimestamps(1))
 	}
 	return out, nil
+}
+
+const helpRoot = "'cosign trusted-root create' and 'gh attestation trusted-root' write a trusted root"
+
+// notRoot returns an error for files that are often given in place of a trusted root.
+func notRoot(data []byte) error {
+	data = bytes.TrimSpace(data)
+	block, _ := pem.Decode(data)
+	switch {
+	case len(data) == 0:
+		return hint.New("it is empty", helpRoot)
+	case block != nil && block.Type == "PUBLIC KEY":
+		return hint.New("it is a public key, and no trusted root", "give a public key as public_key, in a require block without issuer, identity and trusted_root")
+	case block != nil:
+		return hint.New(fmt.Sprintf("it is a PEM block of type %.80q, and no trusted root", block.Type), "a trusted root is JSON: 'cosign trusted-root create' writes one with the certificates of your authorities")
+	}
+	lines := json.NewDecoder(bytes.NewReader(data))
+	var first json.RawMessage
+	if lines.Decode(&first) == nil && lines.More() {
+		return hint.New("it has more than one JSON document", "'gh attestation trusted-root' writes one trusted root a line: keep the line of the authority that your signers use, or write a require block for each")
+	}
+	return nil
 }
 
 // CanIssue reports whether an authority of the trusted root may issue certificates at a time.

@@ -225,15 +225,35 @@ var (
 	// document exceeds its limits.
 	ErrTooLarge = errors.New("manifest too large")
 	// ErrForeign means that the content names another provider, module or version.
-	// ErrOtherKind wraps it.
+	// ErrOtherKind and ErrOtherVersion wrap it. [HelpForeign] says what to do.
 	ErrForeign = errors.New("belongs to another provider or module")
 	// ErrOtherKind means that the content is a module where a provider is expected, or the
 	// reverse. It wraps ErrForeign. Errors that wrap it append the kind of the content.
 	ErrOtherKind = fmt.Errorf("%w: it is", ErrForeign)
+	// ErrOtherVersion means that the content names another version of the same provider or
+	// module. It wraps ErrForeign.
+	ErrOtherVersion error = otherVersion{}
 	// ErrDamaged means that the registry returned content that does not match its
 	// descriptor.
 	ErrDamaged = errors.New("damaged content")
 )
+
+// otherVersion is the type of [ErrOtherVersion], whose text does not include that of [ErrForeign].
+type otherVersion struct{}
+
+func (otherVersion) Error() string { return "belongs to another version" }
+func (otherVersion) Unwrap() error { return ErrForeign }
+
+// HelpForeign returns the hint about an error of a version of a, if the error wraps [ErrForeign]. No push replaces foreign content.
+func HelpForeign(err error, a subject.Address) string {
+	switch {
+	case errors.Is(err, ErrOtherVersion):
+		return "delete that tag with the registry's own tools, and push the version again: no push replaces what the tag names"
+	case a.Kind() == subject.Provider:
+		return "let the repository template give each provider a repository of its own; if the repository is right, delete that tag with the registry's own tools"
+	}
+	return "give each module a repository of its own: let the template contain ${hostname}, ${namespace}, ${name} and ${system}; if the repository is right, delete that tag with the registry's own tools"
+}
 
 // isAny reports whether err wraps one of the target errors.
 func isAny(err error, targets ...error) bool {
@@ -258,6 +278,6 @@ func IsContent(err error) bool {
 // [hint.Brief]. The result still wraps each sentinel error that err wraps, if that error
 // belongs to package artifact or package trust, or is in the list also.
 func Brief(err error, also ...error) error {
-	return hint.Brief(err, append(append(wrongForms(), ErrMissing, ErrAmbiguous, ErrTooLarge, ErrForeign, ErrDamaged, ErrNothingToCheck,
+	return hint.Brief(err, append(append(wrongForms(), ErrMissing, ErrAmbiguous, ErrTooLarge, ErrForeign, ErrOtherVersion, ErrDamaged, ErrNothingToCheck,
 		trust.ErrUnsigned, trust.ErrSignature, trust.ErrChecksum, trust.ErrNotListed, provider.ErrNotZip), also...)...)
 }

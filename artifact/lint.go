@@ -104,11 +104,11 @@ func (l *linter) report(s Severity, where, what, help string) {
 
 // add reports an error about stored content as a finding.
 func (l *linter) add(where string, err error) {
-	l.report(SeverityError, where, err.Error(), remedy(err))
+	l.report(SeverityError, where, err.Error(), remedy(err, l.provider))
 }
 
 // remedy returns a hint that tells the user how to fix stored content that caused err.
-func remedy(err error) string {
+func remedy(err error, a provider.Address) string {
 	const again = "push the version again with ocibridge push --force, which replaces what the tag names"
 	switch {
 	case hint.Of(err) != "":
@@ -116,7 +116,7 @@ func remedy(err error) string {
 	case errors.Is(err, ErrMissing):
 		return "a clean-up job may have deleted it: exempt what indexes name from it, and send it again with ocibridge push --force"
 	case errors.Is(err, ErrForeign):
-		return "let the repository template give each provider a repository of its own"
+		return HelpForeign(err, a)
 	case errors.Is(err, ErrDamaged):
 		return "the registry, or a proxy in front of it, returns other bytes than were stored: ask its operator"
 	case errors.Is(err, ErrAmbiguous):

@@ -86,7 +86,7 @@ func (v *Version) checkOwner(a subject.Address, ver provider.Version, where stri
 		return fmt.Errorf("%w: the %s says that it is %s", ErrForeign, where, v.Owner)
 	}
 	if !v.Version.IsZero() && v.Version != ver {
-		return fmt.Errorf("%w: the %s says that it is version %s", ErrForeign, where, v.Version)
+		return fmt.Errorf("%w: the %s says that it is version %s", ErrOtherVersion, where, v.Version)
 	}
 	return nil
 }

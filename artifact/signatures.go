@@ -329,7 +329,7 @@ func NamesItself(v *Version, a subject.Address, ver provider.Version) error {
 		where = "manifest"
 	}
 	if err := v.checkOwner(a, ver, where); err != nil {
-		return hint.Wrap(err, HelpForeign)
+		return hint.Wrap(err, "%s", HelpForeign(err, a))
 	}
 	if v.Owner == nil || v.Version.IsZero() {
 		return hint.Wrap(fmt.Errorf("its %s does not name the %s and the version, so that a signature over it proves neither", where, a.Kind()),
@@ -337,9 +337,6 @@ func NamesItself(v *Version, a subject.Address, ver provider.Version) error {
 	}
 	return nil
 }
-
-// HelpForeign is the hint about a version whose tag names the content of another version, provider or module. No push replaces it.
-const HelpForeign = "delete the tag in the registry, and push the version; if the template gives several addresses the same repository, give each its own"
 
 // ResolveNamed returns the descriptor of the manifest under a tag of a version, like [Resolve]. unnamed is the reason if no signature over
 // the manifest can approve the version, because the manifest does not name it, or names another one: see [NamesItself]. It is nil for
@@ -360,7 +357,7 @@ func ResolveNamed(ctx context.Context, store ReferenceFetcher, a subject.Address
 		return desc, NamesItself(found, a, v), nil
 	}
 	if foreign := foreignOr(invalid, data, a); errors.Is(foreign, ErrForeign) {
-		unnamed = hint.Wrap(foreign, HelpForeign)
+		unnamed = hint.Wrap(foreign, "%s", HelpForeign(foreign, a))
 	}
 	return desc, unnamed, nil
 }

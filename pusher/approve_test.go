@@ -132,8 +132,8 @@ func TestPushApprovesWhatIsInPlace(t *testing.T) {
 	}
 }
 
-// TestPushOfApprovedVersion shows that a push of a second platform changes nothing if the version is approved, unless it can
-// approve the version again with all platforms.
+// TestPushOfApprovedVersion shows that a push of a second platform, and one that renews the evidence, change nothing if the version is
+// approved, unless they can approve the version again with all platforms.
 func TestPushOfApprovedVersion(t *testing.T) {
 	key, other := approvals.NewSigningKey(t), approvals.NewSigningKey(t)
 	requirement := func(k *signing.Key) func(subject.Address) *approval.Policy {
@@ -154,29 +154,38 @@ func TestPushOfApprovedVersion(t *testing.T) {
 		"no key, and it is required":     {signers: []*signing.Key{key}, requires: requirement(key), refused: "it is approved"},
 		"no signature":                   {},
 	} {
-		t.Run(name, func(t *testing.T) {
-			b := newBench(t)
-			b.MustPush("linux_amd64")
-			for _, s := range tc.signers {
-				b.approve(s)
-			}
-			before := b.Tagged().Index.Digest
-			b.Options.Sign, b.Options.Approvals = tc.sign, tc.requires
-			b.Registry.Reset()
-			r, err := b.Push("darwin_arm64")
-			if tc.refused != "" {
-				if !errors.Is(err, pusher.ErrApproved) || !strings.Contains(err.Error(), tc.refused) || !strings.Contains(hint.Of(err), "ocibridge approve --revoke") {
-					t.Errorf("%v (%s)", err, hint.Of(err))
+		for change, refresh := range map[string]bool{"second platform": false, "renewed evidence": true} {
+			t.Run(name+", "+change, func(t *testing.T) {
+				b := newBench(t)
+				b.MustPush("linux_amd64")
+				for _, s := range tc.signers {
+					b.approve(s)
 				}
-				if b.Tagged().Index.Digest != before || b.LeftTags() != 0 || b.Registry.Count(recorder.Writes()) != 0 {
-					t.Errorf("the tag names %s, %d writes", b.Tagged().Index.Digest, b.Registry.Count(recorder.Writes()))
+				before := b.Tagged().Index.Digest
+				b.Options.Sign, b.Options.Approvals, b.Options.RefreshEvidence = tc.sign, tc.requires, refresh
+				platform, platforms := "darwin_arm64", "darwin_arm64 linux_amd64"
+				if refresh {
+					platform, platforms = "linux_amd64", "linux_amd64"
+					if err := b.Release.Sign(pgp.For(t, "Acme, next year")); err != nil {
+						t.Fatal(err)
+					}
 				}
-				return
-			}
-			if err != nil || b.TaggedPlatforms() != "darwin_arm64 linux_amd64" || tc.sign != nil && (!b.approvedBy(key) || r.ApprovedBy == "") {
-				t.Errorf("%v, %+v, %s", err, r, b.TaggedPlatforms())
-			}
-		})
+				b.Registry.Reset()
+				r, err := b.Push(platform)
+				if tc.refused != "" {
+					if !errors.Is(err, pusher.ErrApproved) || !strings.Contains(err.Error(), tc.refused) || !strings.Contains(hint.Of(err), "ocibridge approve --revoke") {
+						t.Errorf("%v (%s)", err, hint.Of(err))
+					}
+					if b.Tagged().Index.Digest != before || b.LeftTags() != 0 || !refresh && b.Registry.Count(recorder.Writes()) != 0 { // new evidence is sent before the index, without a tag
+						t.Errorf("the tag names %s, %d writes", b.Tagged().Index.Digest, b.Registry.Count(recorder.Writes()))
+					}
+					return
+				}
+				if err != nil || b.Tagged().Index.Digest == before || b.TaggedPlatforms() != platforms || tc.sign != nil && (!b.approvedBy(key) || r.ApprovedBy == "") {
+					t.Errorf("%v, %+v, %s", err, r, b.TaggedPlatforms())
+				}
+			})
+		}
 	}
 }
 

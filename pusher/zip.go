@@ -198,7 +198,7 @@ func (w *zipPush) inspect(ctx context.Context) error {
 	provider.SortVersions(versions)
 	var other error // why the newest tag that names no module is invalid
 	hasModule := false
-	forbidden, err := w.ProbeOwner(ctx, w.tag, versions, repo.HelpForeignModule, func(v provider.Version) (bool, error) {
+	forbidden, err := w.ProbeOwner(ctx, w.tag, versions, w.want.Owner, func(v provider.Version) (bool, error) {
 		found, err := artifact.ReadTagged(ctx, w.Dest.Store, w.want.Owner, v, tagged[v])
 		if artifact.IsInvalid(err) && other == nil {
 			other = fmt.Errorf("its tag %s: %w", tagged[v], err)
@@ -223,7 +223,7 @@ func (w *zipPush) read(ctx context.Context) error {
 	case errors.Is(err, errdef.ErrNotFound), w.o.Force && repo.IsReplaceable(err):
 		return nil
 	case errors.Is(err, artifact.ErrForeign):
-		return repo.Occupied(w.Dest.Repository, w.tag, err, repo.HelpForeignModule)
+		return repo.Occupied(w.Dest.Repository, w.tag, err, artifact.HelpForeign(err, w.want.Owner))
 	case repo.IsReplaceable(err):
 		return repo.Occupied(w.Dest.Repository, w.tag, err, "the tag is left as it was; ocibridge module push --force replaces what it names")
 	case err != nil:

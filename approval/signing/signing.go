@@ -13,6 +13,7 @@ import (
 	"crypto"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -60,6 +61,8 @@ func ParseKey(text []byte, password func() ([]byte, error)) (*Key, error) {
 		block, _ = pem.Decode(text)
 	}
 	switch {
+	case bytes.Contains(text, []byte("-----BEGIN PGP ")):
+		return nil, hint.New("an OpenPGP key, and approvals are no OpenPGP signatures", `name another private key: "cosign generate-key-pair" writes one to cosign.key`)
 	case block == nil:
 		return nil, hint.New("no private key in PEM format", `"cosign generate-key-pair" and "openssl genpkey" write such a key`)
 	case strings.HasSuffix(block.Type, "PUBLIC KEY"), block.Type == "CERTIFICATE":
@@ -70,11 +73,29 @@ func ParseKey(text []byte, password func() ([]byte, error)) (*Key, error) {
 	private, err := cryptoutils.UnmarshalPEMToPrivateKey(text, func(bool) ([]byte, error) { return password() })
 	if err != nil {
 		if strings.HasPrefix(block.Type, "ENCRYPTED ") {
-			return nil, hint.Wrap(fmt.Errorf("the private key cannot be decrypted: %w", err), "set COSIGN_PASSWORD to the password of the key")
+			return nil, hint.Wrap(fmt.Errorf("the private key cannot be decrypted: %w", err), "set "+passwordVariable+" to the password of the key")
 		}
 		return nil, hint.Wrap(fmt.Errorf("the private key cannot be read: %w", err), helpKinds)
 	}
 	return newKey(private)
+}
+
+// passwordVariable is the variable that has the password of an encrypted key, for cosign and for commands here.
+const passwordVariable = "COSIGN_PASSWORD"
+
+// PasswordFrom returns a function for [ParseKey] that takes the password from the variable COSIGN_PASSWORD. lookup is [os.LookupEnv].
+// ask asks for the password if the variable is not set. If ask is nil, the function returns an error.
+func PasswordFrom(lookup func(string) (string, bool), ask func() ([]byte, error)) func() ([]byte, error) {
+	return func() ([]byte, error) {
+		password, ok := lookup(passwordVariable)
+		switch {
+		case ok:
+			return []byte(password), nil
+		case ask == nil:
+			return nil, errors.New("no password is given")
+		}
+		return ask()
+	}
 }
 
 const helpKinds = `use ECDSA with P-256, P-384 or P-521, Ed25519, or RSA with 2048 to 8192 bits; "cosign generate-key-pair" makes such a key`

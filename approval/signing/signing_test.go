@@ -104,6 +104,9 @@ func TestParseKey(t *testing.T) {
 	}{
 		"empty":                {text: nil, want: "no private key in PEM", hint: "cosign generate-key-pair"},
 		"public key":           {text: public, want: "a public key, and no private key", hint: "require block"},
+		"certificate":          {text: []byte("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"), want: "a certificate, and no private key", hint: "name the private key"},
+		"OpenPGP":              {text: []byte("-----BEGIN PGP PRIVATE KEY BLOCK-----\n\nAAAA\n=AAAA\n-----END PGP PRIVATE KEY BLOCK-----\n"), want: "an OpenPGP key", hint: "cosign generate-key-pair"},
+		"no variable":          {text: encrypted, password: signing.PasswordFrom(func(string) (string, bool) { return "", false }, nil), want: "no password is given", hint: "COSIGN_PASSWORD"},
 		"wrong password":       {text: encrypted, password: func() ([]byte, error) { return []byte("falsch"), nil }, want: "cannot be decrypted", hint: "COSIGN_PASSWORD"},
 		"no password":          {text: encrypted, want: "no password is given", hint: "COSIGN_PASSWORD"},
 		"encrypted by OpenSSL": {text: []byte("-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n"), want: "OpenSSL has encrypted", hint: "cosign import-key-pair"},

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -351,22 +350,17 @@ func readSigningKey(ctx context.Context, seen *files.Snapshot, where, name strin
 	return parseSigningKey(where+" "+name, text, stderr)
 }
 
-// variableKeyPassword is the variable from which cosign and ocibridge read the password of a private key.
-const variableKeyPassword = "COSIGN_PASSWORD"
-
 func parseSigningKey(where string, text []byte, stderr io.Writer) (*signing.Key, error) {
-	key, err := signing.ParseKey(text, func() ([]byte, error) {
-		if password, ok := os.LookupEnv(variableKeyPassword); ok {
-			return []byte(password), nil
+	var ask func() ([]byte, error)
+	if canAsk() {
+		ask = func() ([]byte, error) {
+			fmt.Fprintf(stderr, "Password of the private key: ")
+			password, err := term.ReadPassword(int(os.Stdin.Fd()))
+			fmt.Fprintln(stderr)
+			return password, err
 		}
-		if !term.IsTerminal(int(os.Stdin.Fd())) {
-			return nil, errors.New("no password is given")
-		}
-		fmt.Fprintf(stderr, "Password of the private key: ")
-		password, err := term.ReadPassword(int(os.Stdin.Fd()))
-		fmt.Fprintln(stderr)
-		return password, err
-	})
+	}
+	key, err := signing.ParseKey(text, signing.PasswordFrom(os.LookupEnv, ask))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", where, err)
 	}
@@ -397,3 +391,6 @@ func (p *progress) approved(r *transfer.ApprovedVersion, planned bool) {
 	}
 	p.result("%s %s: %s, in %s:%s", r.Subject, r.Version, text, r.Repository, r.Tag)
 }
+
+// canAsk reports whether a command can ask the user for a password.
+func canAsk() bool { return term.IsTerminal(int(os.Stdin.Fd())) }

@@ -81,8 +81,9 @@ one, and its zip. A module of another host needs no discovery document, because 
 host block.
 
 Without arguments it examines one repository of every template and every project, the
-repositories and origins of the provider blocks, public_url, and the folders of this
-machine. It examines at most ten repositories of providers, ten of modules, and ten origins, and
+repositories and origins of the provider blocks, public_url, whether the patterns of
+require, deny and deprecate match anything, and the folders of this machine. It
+examines at most ten repositories of providers, ten of modules, and ten origins, and
 names the others. In the embedded registry, it examines one stored module.
 
 It exits with 1 if a step failed. It writes to the registry only with --write.`,
@@ -233,6 +234,7 @@ func (f *doctorFlags) examineAll(ctx context.Context, s settings, back *registry
 	reports = append(reports, f.examineOrigins(ctx, s, func(config.Provider) bool { return true })...)
 	reports = append(reports, f.examineModuleOrigins(ctx, s, func(config.Module) bool { return true })...)
 	reports = append(reports, examinePublic(ctx, s)...)
+	reports = append(reports, examinePatterns(ctx, s, back)...)
 	return append(reports, f.examineHere(ctx, s, back.Embedded != nil)...), nil
 }
 

@@ -288,13 +288,7 @@ func (f *doctorFlags) examineHere(ctx context.Context, s settings, isEmbedded bo
 			if err != nil {
 				return nil, err
 			}
-			key, err := signing.ParseKey(text, func() ([]byte, error) {
-				password, ok := os.LookupEnv(variableKeyPassword)
-				if !ok {
-					return nil, hint.New("the key is encrypted, and "+variableKeyPassword+" is not set", "set it to the password of the key")
-				}
-				return []byte(password), nil
-			})
+			key, err := signing.ParseKey(text, signing.PasswordFrom(os.LookupEnv, nil))
 			if err != nil {
 				return nil, err
 			}
@@ -328,6 +322,33 @@ func examinePublic(ctx context.Context, s settings) []*doctor.Report {
 	}
 	x := doctor.Public{URL: public, Announced: gateway.RegistryURL(public, anyHost), Discovery: discoveryBelow(public)}
 	return []*doctor.Report{x.Examine(ctx)}
+}
+
+// examinePatterns examines the patterns of require blocks, deny and deprecate. Without any, it returns no report.
+func examinePatterns(ctx context.Context, s settings, back *registry.Repositories) []*doctor.Report {
+	configured := subject.ByKind(transfer.AllBlocks(s.file).Addresses(), func(a subject.Address) subject.Address { return a })
+	x := doctor.Patterns{Known: func(ctx context.Context, kind subject.Kind) ([]subject.Address, error) {
+		stored, unlisted, err := back.All(ctx, kind)
+		if err == nil && len(unlisted) > 0 {
+			err = fmt.Errorf("%s: %w", unlisted[0].Where, unlisted[0].Err)
+		}
+		return append(stored, configured[kind]...), err
+	}}
+	for _, r := range s.file.Approvals {
+		if !r.Policy.IsZero() {
+			x.Rules = append(x.Rules, doctor.PatternRule{Name: "require", Pattern: r.Pattern})
+		}
+	}
+	for _, d := range s.file.Gateway.Deny {
+		x.Rules = append(x.Rules, doctor.PatternRule{Name: "deny", Pattern: d.Pattern})
+	}
+	for _, d := range s.file.Gateway.Deprecate {
+		x.Rules = append(x.Rules, doctor.PatternRule{Name: "deprecate", Pattern: d.Pattern})
+	}
+	if r := x.Examine(ctx); r != nil {
+		return []*doctor.Report{r}
+	}
+	return nil
 }
 
 // anyHost is the host whose services doctor requests. Every gateway announces its services for every host, so any host

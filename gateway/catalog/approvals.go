@@ -166,7 +166,7 @@ func (c *Catalog) unapprovable(ctx context.Context, a subject.Address, v provide
 	case isForbidden(err):
 		reason = ErrForbidden
 	case errors.Is(err, artifact.ErrForeign):
-		reason = hint.Wrap(err, artifact.HelpForeign)
+		reason = hint.Wrap(err, "%s", artifact.HelpForeign(err, a))
 	default:
 		return err
 	}
@@ -317,7 +317,8 @@ func savedSignatures(all []approval.Signature) (out []savedSignature, ok bool) {
 	return out, size <= maxSavedSignatures
 }
 
-// approvalIn returns the verdict on the signatures in a record.
+// approvalIn returns the verdict on the signatures in a record. The error is errNotSaved if they decide nothing under the present
+// policy.
 func (c *Catalog) approvalIn(up *upstream, r record) (approval.Verdict, error) {
 	var signatures []approval.Signature
 	for _, s := range r.Signatures {
@@ -326,6 +327,9 @@ func (c *Catalog) approvalIn(up *upstream, r record) (approval.Verdict, error) {
 	verdict, err := c.opts.Approvals.Recheck(c.ctx, up.subject, up.version, up.desc.Digest, signatures)
 	if err == nil {
 		err = c.checkComplete(up.subject, verdict)
+	}
+	if err == nil && verdict.Err() != nil && r.Policy != c.policy(up.subject).ID() {
+		err = errNotSaved // the manifest may have other signatures, which the present policy needs
 	}
 	return verdict, err
 }

@@ -379,6 +379,82 @@ func TestApprovalsSurviveARestart(t *testing.T) {
 	})
 }
 
+// TestListsAfterARestart shows that lists after a restart omit what the verdicts on disk say is not approved, before anybody requests the
+// versions: while the registry is down, while it only lists its tags, and while there are too many versions to look up at once. A
+// version without a verdict is listed.
+func TestListsAfterARestart(t *testing.T) {
+	nameless, judged, unknown := provider.MustParseVersion("1.2.0"), provider.MustParseVersion("1.3.0"), provider.MustParseVersion("1.4.0")
+	for name, stop := range map[string]func(k *kept, s *signing){
+		"down": func(k *kept, _ *signing) { k.down(unreachable) },
+		"only tags": func(k *kept, s *signing) {
+			s.down(unreachable)
+			k.failing(func(_ context.Context, _ provider.Address, what string) error {
+				if what == "list" {
+					return nil
+				}
+				return unreachable
+			})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSigning(t, false)
+			onDisk(t, t.TempDir(), func(o *catalog.Options) { o.Approvals = s }, func(k *kept) {
+				pkg := k.publish(t, widget, nameless, "nameless").Packages[0]
+				index, err := artifact.EncodeIndex(artifact.Version{Packages: []artifact.Package{pkg}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				k.tag(widget, nameless, index)
+				k.publish(t, widget, v110, "two")
+				k.sign(s, v100, true)
+				k.expect("approved", k.served(v100), "served")
+				k.expect("not approved", k.served(v110), notApprovedText)
+				k.expect("nameless", k.served(nameless), notApprovedText)
+				k.publish(t, widget, judged, "judged by the list alone")
+				k.expect("list", k.listed(), "[1.0.0]")
+				k.publish(t, widget, unknown, "never looked up")
+				s.down(unreachable)
+				pass(31 * time.Second)
+				k.expect("list with an unknown version", k.listed(), "[1.0.0 1.4.0]")
+
+				stop(k, s)
+				for range 3 {
+					k.restart()
+					k.expect("list after a restart", k.listed(), "[1.0.0 1.4.0]")
+					pass(7 * time.Hour)
+				}
+				k.expect("nameless after a restart", k.served(nameless), notApprovedText)
+			})
+		})
+	}
+	t.Run("many", func(t *testing.T) {
+		s := newSigning(t, false)
+		onDisk(t, t.TempDir(), func(o *catalog.Options) { o.Approvals = s }, func(k *kept) {
+			for i := range 40 {
+				k.publish(t, widget, provider.MustParseVersion(fmt.Sprintf("2.%d.0", i)), fmt.Sprint(i))
+			}
+			k.listed()
+			pass(time.Minute)
+			k.expect("list", k.listed(), "[]")
+			k.restart()
+			k.expect("list after a restart", k.listed(), "[]")
+		})
+	})
+}
+
+// TestDeniedManifestsAfterARestart shows that a list from disk omits a version whose manifest a rule denies by its digest.
+func TestDeniedManifestsAfterARestart(t *testing.T) {
+	onDisk(t, t.TempDir(), nil, func(k *kept) {
+		k.publish(t, widget, v110, "two")
+		k.expect("list", k.listed(), "[1.0.0 1.1.0]")
+		k.expect("served", k.served(v110), "served")
+		k.options.Deny = []catalog.Deny{{Pattern: widget.Pattern(), Digest: k.tags[widget]["1.1.0"].Descriptor.Digest, Reason: "it leaks"}}
+		k.down(unreachable)
+		k.restart()
+		k.expect("list after a restart", k.listed(), "[1.0.0]")
+	})
+}
+
 // TestTagsThatMoveAcrossARestart shows that the signatures on disk count only for the manifest that they were read for.
 func TestTagsThatMoveAcrossARestart(t *testing.T) {
 	s := newSigning(t, false)

@@ -68,6 +68,8 @@ type record struct {
 	Signatures []savedSignature `json:"signatures,omitempty"`
 	// Policy is the ID of the policy for which Signatures were read. No more signatures are read than the policy needs.
 	Policy string `json:"policy,omitempty"`
+	// Approved means that Signatures approved the version, so that a list need not verify them. Requests always verify them.
+	Approved bool `json:"approved,omitempty"`
 }
 
 const (

@@ -30,6 +30,7 @@ const (
 	maxJudged    = 32              // the maximum number of versions that are looked up before a list is served
 	judgedAtOnce = 8               // how many of them are looked up concurrently
 	judgeTimeout = 2 * time.Second // the maximum time for these look-ups
+	savedTimeout = time.Second     // the maximum time for reading verdicts from disk, newest versions first
 	// maxWaiting is the number of the newest versions that are soon looked up again if they are not approved. Older versions are
 	// looked up so soon only if the summary has new signers.
 	maxWaiting = 4
@@ -53,7 +54,7 @@ type judgement struct {
 }
 
 // judge returns the listed versions that are not approved, or whose manifest a rule denies by its digest, oldest first. If up
-// has no repository, judge uses only what is in memory. The bool is false if judge does not know about all versions.
+// has no repository, judge uses only what is in memory and on disk. The bool is false if memory does not decide about all versions.
 func (c *Catalog) judge(ctx context.Context, up *upstream, tags tagList) (out []withheld, complete bool) {
 	j := &judgement{c: c, up: up, tags: tags, policy: c.policy(up.subject)}
 	if !c.DecidesByManifest(up.subject) {
@@ -63,8 +64,9 @@ func (c *Catalog) judge(ctx context.Context, up *upstream, tags tagList) (out []
 	complete = len(unknown) == 0
 	if up.store != nil {
 		j.lookUp(ctx, unknown[:min(len(unknown), maxJudged)])
-		for _, u := range unknown[min(len(unknown), maxJudged):] {
-			j.assume(u)
+		rest := unknown[min(len(unknown), maxJudged):]
+		j.assume(rest...)
+		for _, u := range rest {
 			c.learning.add(j.name(u.version), func(ctx context.Context) {
 				ctx, cancel := context.WithTimeout(ctx, c.opts.Timeout)
 				defer cancel()
@@ -280,8 +282,8 @@ func (j *judgement) add(w withheld) {
 	j.out = append(j.out, w)
 }
 
-// lookUp looks up the signatures of versions, and decides about the versions. The last verdict decides about a version that
-// cannot be looked up in time. Without such a verdict, the version is listed.
+// lookUp looks up the signatures of versions, and decides about the versions. What is known already decides about a version that
+// cannot be looked up in time: see assume.
 func (j *judgement) lookUp(ctx context.Context, all []undecided) {
 	ctx, cancel := context.WithTimeout(ctx, judgeTimeout)
 	defer cancel()
@@ -308,12 +310,51 @@ func (j *judgement) lookUp(ctx context.Context, all []undecided) {
 	group.Wait()
 }
 
-// assume decides about versions by their last verdicts, if there are any.
+// assume decides about versions by their last verdicts, in memory or on disk. A version without a verdict is listed.
 func (j *judgement) assume(all ...undecided) {
+	deadline := time.Now().Add(savedTimeout)
 	for _, u := range all {
-		if u.last != nil && u.last.Err == nil {
+		switch {
+		case u.last != nil && u.last.Err == nil:
 			j.withhold(u.version, u.last.Value.verdict)
+		case j.c.disk != nil && j.c.ctx.Err() == nil && time.Now().Before(deadline):
+			j.assumeSaved(u)
 		}
+	}
+}
+
+// assumeSaved decides about a version by the records on disk, as a request for the version does while the registry fails.
+func (j *judgement) assumeSaved(u undecided) {
+	c, a := j.c, j.up.subject
+	of := &upstream{c: c, question: c.Registry().versionOf(a, u.version)}
+	index, indexed := c.savedRecord(of.question)
+	signatures, judged := c.savedRecord(c.approvalOf(a, u.version, ocispec.Descriptor{}))
+	if !indexed && !judged {
+		return
+	}
+	// 1. The tag names the manifest in the later record.
+	manifest := index.Index
+	if !indexed || judged && signatures.Confirmed.After(index.Confirmed) {
+		manifest = signatures.Index
+	}
+	// 2. Signatures are looked up only for a manifest that names the version.
+	judged = judged && signatures.Index.Digest == manifest.Digest
+	if !judged && j.policy.Enforces() {
+		found, err := artifact.ReadTagged(c.ctx, savedIndex{of, index.Index, index.Missing}, a, u.version, index.Tag)
+		if err != nil {
+			return
+		}
+		if u.why = artifact.NamesItself(found, a, u.version); u.why != nil {
+			u.nameless = manifest.Digest
+		}
+	}
+	if j.isSettled(c.ctx, &u, manifest.Digest) || !judged || signatures.Approved {
+		return
+	}
+	// 3. The signatures on disk are verified again.
+	of.question = c.approvalOf(a, u.version, manifest)
+	if verdict, err := c.approvalIn(of, signatures); err == nil {
+		j.withhold(u.version, verdict)
 	}
 }
 

@@ -126,7 +126,7 @@ func (c *Catalog) write(up *upstream, item *Item, at time.Time) error {
 		if r.Signatures, fits = savedSignatures(up.signatures); !fits {
 			return errNotSaved
 		}
-		r.Policy = c.policy(up.subject).ID()
+		r.Policy, r.Approved = c.policy(up.subject).ID(), item.verdict.Err() == nil
 	}
 	return c.disk.putRecord(up.subject, name, r)
 }
@@ -184,10 +184,9 @@ func (c *Catalog) read(up *upstream) (item *Item, at time.Time, err error) {
 		item.content, err = up.whole(c.ctx, up.desc)
 		return item, time.Now(), err
 	}
-	file := filepath.Join(c.disk.folder(up.subject), up.recordName())
-	r, ok := c.disk.record(file)
-	touch(file)
-	if !ok || r.Provider != pathOf(up.subject) || r.Version != up.version || time.Since(r.Confirmed) >= c.opts.StaleIfError {
+	touch(filepath.Join(c.disk.folder(up.subject), up.recordName()))
+	r, ok := c.savedRecord(up.question)
+	if !ok {
 		return nil, at, errNotSaved
 	}
 	switch up.kind {
@@ -202,9 +201,6 @@ func (c *Catalog) read(up *upstream) (item *Item, at time.Time, err error) {
 			return nil, at, errNotSaved // the tag has named another manifest since
 		}
 		item.verdict, err = c.approvalIn(up, r)
-		if err == nil && item.verdict.Err() != nil && r.Policy != c.policy(up.subject).ID() {
-			err = errNotSaved // the manifest may have other signatures, which the present policy needs
-		}
 		return item, r.Confirmed, err
 	}
 	saved := savedIndex{up, r.Index, r.Missing}
@@ -223,6 +219,12 @@ func (c *Catalog) read(up *upstream) (item *Item, at time.Time, err error) {
 	}
 	item.parts = up.parts
 	return item, r.Confirmed, err
+}
+
+// savedRecord returns the record of the answer to a question, or false if there is none that can be served while the registry fails.
+func (c *Catalog) savedRecord(q question) (record, bool) {
+	r, ok := c.disk.record(filepath.Join(c.disk.folder(q.subject), q.recordName()))
+	return r, ok && r.Provider == pathOf(q.subject) && r.Version == q.version && time.Since(r.Confirmed) < c.opts.StaleIfError
 }
 
 // savedIndex reads a version or a state from disk, and never from the registry.

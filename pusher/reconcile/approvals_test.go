@@ -2,6 +2,7 @@ package reconcile_test
 
 import (
 	"encoding/json"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -14,8 +15,11 @@ import (
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/registries/registry"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/approvals"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/pgp"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/pushbench"
 	"github.com/ocibridge/ocibridge/ociaddr"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/pusher"
 	"github.com/ocibridge/ocibridge/pusher/repo"
 )
 
@@ -58,6 +62,55 @@ func TestApprovalsGoWithTheirVersions(t *testing.T) {
 				t.Errorf("after a prune, %v is left, tags %q", left, b.tags())
 			}
 		})
+	}
+}
+
+// TestSyncOfApprovedVersions shows that a sync keeps the index of an approved version, and brings the other versions: also if the origin has
+// another platform, or if the gateway needs other evidence. It changes the version if it can approve it again with all platforms.
+func TestSyncOfApprovedVersions(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(b *syncBench)
+		plan   string
+	}{
+		"nothing changes":  {func(*syncBench) {}, "+1.1.0 =1.0.0"},
+		"another platform": {func(b *syncBench) { b.want.Platforms = nil }, "+1.1.0 ~1.0.0"},
+		"other evidence": {func(b *syncBench) {
+			b.Signer = pgp.For(b.T, "Acme, next year")
+			b.offer("1.0.0")
+			b.verifying(b.Signer.Fingerprint())
+		}, "+1.1.0 !1.0.0"},
+	} {
+		for signs, wanted := range map[string]bool{"without a key": false, "with the key": true} {
+			t.Run(name+" "+signs, func(t *testing.T) {
+				b, key := newSyncBench(t, "1.0.0"), approvals.NewSigningKey(t)
+				b.want.Platforms = []provider.Platform{provider.MustParsePlatform("linux_amd64")}
+				b.mustSync("+1.0.0")
+				b.approve(key)
+				before := b.Tagged().Index
+				tc.change(b)
+				b.offer("1.1.0")
+				if wanted {
+					b.options.Push.Sign = key
+				}
+				plan, out, err := b.sync()
+				if err != nil || plan != tc.plan || !strings.Contains(b.versionTags(), "1.1.0") {
+					t.Fatalf("%v, plan %q, tags %s", err, plan, b.versionTags())
+				}
+				changes := !strings.Contains(tc.plan, "=1.0.0")
+				switch after := b.Tagged().Index; {
+				case changes && !wanted:
+					if len(out.Failures) != 1 || !errors.Is(out.Failures[0].Err, pusher.ErrApproved) || after.Digest != before.Digest {
+						t.Errorf("%+v, the tag names %s", out.Failures, after.Digest)
+					}
+				case len(out.Failures) > 0 || (after.Digest != before.Digest) != changes:
+					t.Errorf("%+v, the tag names %s", out.Failures, after.Digest)
+				}
+				v, err := artifact.CheckApprovals(t.Context(), b.Repo, key.Policy(), b.Tagged(), pushbench.Widget, pushbench.One)
+				if err != nil || v.Err() != nil {
+					t.Errorf("what the tag names is not approved: %v, %v", err, v.Err())
+				}
+			})
+		}
 	}
 }
 

@@ -257,7 +257,7 @@ func (r *Remover) read(ctx context.Context, state *repositoryState, q RemoveRequ
 	case errors.Is(err, errdef.ErrNotFound):
 		return nil, nil
 	case errors.Is(err, artifact.ErrForeign):
-		return nil, repo.Occupied(state.dest.Repository, tag, err, repo.HelpForeign)
+		return nil, repo.Occupied(state.dest.Repository, tag, err, artifact.HelpForeign(err, state.subject))
 	case repo.IsReplaceable(err):
 		return nil, repo.Occupied(state.dest.Repository, tag, err, "delete the tag with the registry's own tools, or replace what it names by ocibridge push --force")
 	case err != nil:

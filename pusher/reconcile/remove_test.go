@@ -20,6 +20,7 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/pusher"
 	"github.com/ocibridge/ocibridge/pusher/reconcile"
 	"github.com/ocibridge/ocibridge/pusher/repo"
 )
@@ -403,5 +404,38 @@ func TestRemoveAfterACopyByCosign(t *testing.T) {
 	}
 	if left := b.stored(digests); len(left) != 0 {
 		t.Errorf("%v are left, tags %q", left, b.tags())
+	}
+}
+
+// TestRemoveTagOfAnotherVersion shows that the hint about a tag that names another version, provider or module fits: a template cannot help
+// if the repository is right.
+func TestRemoveTagOfAnotherVersion(t *testing.T) {
+	for name, tc := range map[string]struct {
+		request  reconcile.RemoveRequest
+		store    func(b *bench) *artifact.Version
+		template bool
+	}{
+		"another version": {removal("9.0.0"), func(b *bench) *artifact.Version { b.MustPush(); return b.Tagged() }, false},
+		"another version of a module": {reconcile.RemoveRequest{Subject: pushbench.VPC, Version: provider.MustParseVersion("9.0.0")}, func(b *bench) *artifact.Version {
+			b.MustPushModule(pushbench.ModulePackage(t, "2.0.0", "two"), pusher.Pushed)
+			return b.StoredModule("2.0.0")
+		}, false},
+		"another kind": {reconcile.RemoveRequest{Subject: pushbench.VPC, Version: provider.MustParseVersion("9.0.0")}, func(b *bench) *artifact.Version { b.MustPush(); return b.Tagged() }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			if err := b.Repo.Tag(t.Context(), tc.store(b).Index, "9.0.0"); err != nil {
+				t.Fatal(err)
+			}
+			plan, err := reconcile.NewRemover(b.Options, false).Plan(t.Context(), []reconcile.RemoveRequest{tc.request})
+			if err != nil || len(plan.Failures) != 1 {
+				t.Fatalf("%v, %+v", err, plan)
+			}
+			err = plan.Failures[0].Err
+			help := hint.Of(err)
+			if !errors.Is(err, repo.ErrOccupied) || errors.Is(err, artifact.ErrOtherVersion) == tc.template || strings.Contains(help, "template") != tc.template || !strings.Contains(help, "delete that tag with the registry's own tools") {
+				t.Errorf("%v (%s)", err, help)
+			}
+		})
 	}
 }

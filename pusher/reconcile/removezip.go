@@ -110,7 +110,7 @@ func readZip(ctx context.Context, dest repo.Destination, a subject.Address, v pr
 	case errors.Is(err, errdef.ErrNotFound), tag != repo.TagOf(v) && artifact.IsContent(err):
 		return nil, nil
 	case errors.Is(err, artifact.ErrForeign):
-		return nil, repo.Occupied(dest.Repository, tag, err, repo.HelpForeignModule)
+		return nil, repo.Occupied(dest.Repository, tag, err, artifact.HelpForeign(err, a))
 	case repo.IsReplaceable(err):
 		return nil, repo.Occupied(dest.Repository, tag, err, "delete the tag with the registry's own tools, or replace what it names by "+subject.TraitsOf(a).Replace)
 	case err != nil:

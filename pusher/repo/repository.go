@@ -130,12 +130,6 @@ func (e *RegistryError) Error() string {
 // Unwrap returns the cause.
 func (e *RegistryError) Unwrap() error { return e.Err }
 
-// Hints for repositories that belong to another provider or module.
-const (
-	HelpForeign       = "let the template give each provider a repository of its own"
-	HelpForeignModule = "give each module a repository of its own: let the template contain ${hostname}, ${namespace}, ${name} and ${system}"
-)
-
 // Reasons why a write is refused.
 var (
 	// ErrOccupied means that the tag names something that is not a provider or module, or that
@@ -205,7 +199,7 @@ func ReadVersion(ctx context.Context, store artifact.ReferenceFetcher, r ociaddr
 	}
 	switch {
 	case errors.Is(err, artifact.ErrForeign):
-		return nil, Occupied(r, tag, err, helpForeignOf(a))
+		return nil, Occupied(r, tag, err, artifact.HelpForeign(err, a))
 	case IsReplaceable(err):
 		return nil, Occupied(r, tag, err, "the tag is left as it was; "+subject.TraitsOf(a).Replace+" replaces what it names")
 	}
@@ -224,7 +218,7 @@ func (w Writer) CheckOwner(ctx context.Context, tag ociaddr.Tag, a subject.Addre
 	tagged := ociaddr.TagsOf(a, tags)
 	versions := slices.Collect(maps.Keys(tagged))
 	provider.SortVersions(versions)
-	forbidden, err := w.ProbeOwner(ctx, tag, versions, helpForeignOf(a), func(v provider.Version) (bool, error) {
+	forbidden, err := w.ProbeOwner(ctx, tag, versions, a, func(v provider.Version) (bool, error) {
 		found, err := ReadComplete(ctx, w.Dest.Store, a, v, tagged[v])
 		return err == nil && found.Owner != nil, err
 	})
@@ -242,19 +236,11 @@ func ReadComplete(ctx context.Context, store artifact.ReferenceFetcher, of subje
 	return artifact.ReadTagged(ctx, store, of, v, tag)
 }
 
-// helpForeignOf returns the hint for a repository that belongs to another provider or module than a.
-func helpForeignOf(a subject.Address) string {
-	if subject.TraitsOf(a).Packages {
-		return HelpForeign
-	}
-	return HelpForeignModule
-}
-
 // ProbeOwner reads the newest of the given versions with the function read, which also reports whether a version
-// names its owner. It returns [ErrOccupied] if one of them belongs to another provider or module. tag is the tag
-// that the caller is about to write. forbidden is not nil if ProbeOwner could read none of the versions because
+// names its owner. It returns [ErrOccupied] if one of them belongs to another provider, module or version than it should: a is
+// the repository's provider or module. tag is the tag that the caller is about to write. forbidden is not nil if ProbeOwner could read none of the versions because
 // a policy of the registry forbids it.
-func (w *Writer) ProbeOwner(ctx context.Context, tag ociaddr.Tag, versions []provider.Version, help string, read func(provider.Version) (named bool, err error)) (forbidden, err error) {
+func (w *Writer) ProbeOwner(ctx context.Context, tag ociaddr.Tag, versions []provider.Version, a subject.Address, read func(provider.Version) (named bool, err error)) (forbidden, err error) {
 	slices.Reverse(versions)
 	probes, invalid := 0, false
 	for _, v := range versions[:min(len(versions), maxOwnerProbes)] {
@@ -263,7 +249,7 @@ func (w *Writer) ProbeOwner(ctx context.Context, tag ociaddr.Tag, versions []pro
 		}
 		named, err := read(v)
 		if errors.Is(err, artifact.ErrForeign) {
-			return nil, Occupied(w.Dest.Repository, tag, fmt.Errorf("its tag %s: %w", TagOf(v), err), help)
+			return nil, Occupied(w.Dest.Repository, tag, fmt.Errorf("its tag %s: %w", TagOf(v), err), artifact.HelpForeign(err, a))
 		}
 		switch {
 		case named:

@@ -173,7 +173,7 @@ func ReadState(ctx context.Context, store artifact.ReferenceFetcher, r ociaddr.R
 	case IsNotFound(err):
 		return &artifact.State{Owner: a}, nil, nil
 	case errors.Is(err, artifact.ErrForeign):
-		return nil, nil, hint.Wrap(fmt.Errorf("%s: %w: %w", r, ErrOccupied, err), "%s", helpForeignOf(a))
+		return nil, nil, hint.Wrap(fmt.Errorf("%s: %w: %w", r, ErrOccupied, err), "%s", artifact.HelpForeign(err, a))
 	case IsUnusable(err):
 		return nil, nil, hint.Wrap(fmt.Errorf("%s: %w", r, err),
 			"restore the tag %s. Or delete it, and run ocibridge sync --first if the %s has a cooldown: versions that are there by then do not wait", ociaddr.StateTag, a.Kind())

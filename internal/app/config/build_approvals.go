@@ -1,11 +1,13 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/ocibridge/ocibridge/approval"
+	"github.com/ocibridge/ocibridge/approval/signing"
 	"github.com/ocibridge/ocibridge/internal/base/files"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 	"github.com/ocibridge/ocibridge/internal/base/subject"
@@ -160,6 +162,8 @@ func (d *decoder) trustedRoot(path string) (*approval.TrustedRoot, error) {
 	const help = "name a trusted_root.json file, such as cosign trusted-root create or the TUF repository of your Sigstore deployment writes"
 	text, err := d.env.ReadFile(path)
 	switch {
+	case err != nil && strings.ContainsAny(path, "{\n"):
+		return nil, hint.New("it is the content of a file, and no name", `write trusted_root = "trusted_root.json", without file(...)`)
 	case err != nil:
 		return nil, hint.New(fmt.Sprintf("the file %s: %v", path, files.Cause(err)), help)
 	case len(text) > maxTrustedRoot:
@@ -170,6 +174,23 @@ func (d *decoder) trustedRoot(path string) (*approval.TrustedRoot, error) {
 		return nil, hint.Wrap(fmt.Errorf("the file %s: %w", path, err), help)
 	}
 	return root, nil
+}
+
+// checkSigningKey returns an error if a command could not sign with the key of the sign block. It asks nobody for a password: a key whose
+// password commands can ask for is not decrypted.
+func (env Environment) checkSigningKey(text []byte) error {
+	encrypted := false
+	var ask func() ([]byte, error)
+	if env.CanAsk {
+		ask = func() ([]byte, error) {
+			encrypted = true
+			return nil, errors.New("no password is given")
+		}
+	}
+	if _, err := signing.ParseKey(text, signing.PasswordFrom(env.LookupEnv, ask)); err != nil && !encrypted {
+		return err
+	}
+	return nil
 }
 
 // maxTrustedRoot is the maximum size in bytes of a trusted_root.json file. The file of the public Sigstore instance has less

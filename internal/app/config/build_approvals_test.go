@@ -1,11 +1,18 @@
 package config
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
 
+	"github.com/sigstore/sigstore/pkg/cryptoutils"
+
 	"github.com/ocibridge/ocibridge/internal/test/testkit/approvals"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/tlsca"
 )
 
 // TestDroppedRequirements shows that a trust block that exempts addresses from the requirements of another block causes a warning.
@@ -38,6 +45,79 @@ func TestDroppedRequirements(t *testing.T) {
 			}
 			if at != tc.at {
 				t.Errorf("the warning is about block %d, want %d:\n%s", at, tc.at, src)
+			}
+		})
+	}
+}
+
+// TestCheckSigningKey shows that CheckFiles reports a key of the sign block with which no command could sign.
+func TestCheckSigningKey(t *testing.T) {
+	encrypted, public, err := cryptoutils.GeneratePEMEncodedECDSAKeyPair(elliptic.P256(), cryptoutils.StaticPasswordFunc([]byte("geheim")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := tlsca.For(t).Issue()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := mustParse(t, "sign {\n  key = \"k.pem\"\n}\n", machine{})
+	const file = "2: /etc/ocibridge/k.pem: "
+	for name, tc := range map[string]struct {
+		key      string
+		password string
+		canAsk   bool
+		want     string
+	}{
+		"private key":                  {key: string(approvals.PrivatePEM(t, private))},
+		"public key":                   {key: string(public), want: file + "A public key, and no private key. Name the private key: "},
+		"certificate":                  {key: string(cert.CertPEM), want: file + "A certificate, and no private key. Name the private key: "},
+		"OpenPGP":                      {key: "-----BEGIN PGP PRIVATE KEY BLOCK-----\n", want: file + "An OpenPGP key, "},
+		"empty":                        {want: file + "No private key in PEM format. "},
+		"encrypted":                    {key: string(encrypted), want: file + "The private key cannot be decrypted: no password is given. Set COSIGN_PASSWORD"},
+		"encrypted, on a terminal":     {key: string(encrypted), canAsk: true},
+		"public key, on a terminal":    {key: string(public), canAsk: true, want: file + "A public key, "},
+		"encrypted, with its password": {key: string(encrypted), password: "geheim"},
+		"encrypted, with another":      {key: string(encrypted), password: "falsch", canAsk: true, want: file + "The private key cannot be decrypted: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := machine{files: map[string]string{testDir + "/k.pem": tc.key}, vars: map[string]string{}}
+			if tc.password != "" {
+				m.vars["COSIGN_PASSWORD"] = tc.password
+			}
+			env := m.environment()
+			env.CanAsk = tc.canAsk
+			got := ""
+			for _, d := range c.CheckFiles(env) {
+				got += fmt.Sprintf("%d: %s", d.Line, d.Detail)
+			}
+			if tc.want == "" && got != "" || !strings.HasPrefix(got, tc.want) || strings.Contains(got, "falsch") {
+				t.Errorf("%q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
+// TestWrongTrustedRoots shows what is said about files that are no trusted root: each error says what to do.
+func TestWrongTrustedRoots(t *testing.T) {
+	const root = `{"mediaType":"application/vnd.dev.sigstore.trustedroot+json;version=0.1"}`
+	for name, tc := range map[string]struct{ argument, content, want string }{
+		"missing":          {`"gone.json"`, "", "The file /etc/ocibridge/gone.json: file does not exist. Name a trusted_root.json file"},
+		"empty":            {`"root.json"`, "", "The file /etc/ocibridge/root.json: it is empty. 'cosign trusted-root create'"},
+		"no authority":     {`"root.json"`, root, "The file /etc/ocibridge/root.json: the trusted root names no certificate authority, so that no signer's certificate could be verified. Write the file again"},
+		"another document": {`"root.json"`, "{}", "The file /etc/ocibridge/root.json: it is no trusted root: "},
+		"a public key":     {`"root.json"`, string(approvals.NewKey(t, approvals.P256).PEM()), "The file /etc/ocibridge/root.json: it is a public key, and no trusted root. Give a public key as public_key"},
+		"the content":      {`file("root.json")`, root, `It is the content of a file, and no name. Write trusted_root = "trusted_root.json", without file(...).`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			src := "trust \"*/*/*\" {\n  require \"ci\" {\n    issuer = \"https://issuer.example\"\n    identity = \"ci@acme.example\"\n    trusted_root = " + tc.argument + "\n  }\n}\n"
+			_, err := parse(src, machine{files: map[string]string{testDir + "/root.json": tc.content}})
+			var invalid *Error
+			if !errors.As(err, &invalid) || len(invalid.Diagnostics) != 1 || !strings.HasPrefix(invalid.Diagnostics[0].Detail, tc.want) {
+				t.Errorf("%+v, want %s", err, tc.want)
 			}
 		})
 	}

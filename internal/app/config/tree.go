@@ -138,7 +138,7 @@ type fileArgument struct {
 	about      Diagnostic // the diagnostic to report if the file is unusable; its Detail is empty
 }
 
-// CheckFiles reads the login files and the files of the gateway block, and returns a
+// CheckFiles reads the login files, the key of the sign block, and the files of the gateway block, and returns a
 // diagnostic for each unusable file. Parse does not read these files, because the user of
 // another command may have no access to them.
 func (c *Config) CheckFiles(env Environment) []Diagnostic {
@@ -189,6 +189,11 @@ func (c *Config) CheckFiles(env Environment) []Diagnostic {
 			warning := a
 			warning.about.Severity = SeverityWarning
 			report(warning, hint.New(fmt.Sprintf("its mode is %04o, so other users can read the key", mode.Perm()), "run chmod o-rwx %s", a.file))
+		}
+		if a.path == "sign.key" {
+			if err := env.checkSigningKey(b); err != nil {
+				report(a, err)
+			}
 		}
 		if a.path == "gateway.tls.key_file" && cert != nil {
 			pair, err := tls.X509KeyPair(cert, key)

@@ -69,6 +69,8 @@ func TestDamagedModule(t *testing.T) {
 		"another module": {func(t *testing.T, x Repository) {
 			storeModule(t, x, module.MustParseAddress("registry.acme.example/platform/net/aws"), "1.0.0", "1.0.0")
 		}, "registry.acme.example/platform/net/aws", "a repository of its own"},
+		"another version": {func(t *testing.T, x Repository) { storeModule(t, x, vpc, "0.9.0", "1.0.0") },
+			"belongs to another version: the manifest says that it is version 0.9.0", "delete that tag with the registry's own tools, and push the version again"},
 		"a provider": {func(t *testing.T, x Repository) {
 			x.Subject = null
 			r := &Report{}

@@ -339,7 +339,7 @@ func (ofZip) lint([]ociaddr.Tag) []artifact.Finding           { return nil }
 func (a ofProvider) pull(ctx context.Context, x Repository, r *Report, newest provider.Version, _ ociaddr.Tag) {
 	v, err := artifact.Read(ctx, x.Store, a.Address, newest)
 	if err != nil {
-		r.fail("pull", x.Explain(fmt.Errorf("version %s: %w", newest, err)), helpUnreadable(err, "provider", "ocibridge push --force"))
+		r.fail("pull", x.Explain(fmt.Errorf("version %s: %w", newest, err)), helpUnreadable(err, a.Address, "ocibridge push --force"))
 		return
 	}
 	var platforms []string
@@ -367,7 +367,7 @@ func (a ofZip) pull(ctx context.Context, x Repository, r *Report, newest provide
 	again := subject.TraitsOf(a).Replace
 	m, err := artifact.ReadTagged(ctx, x.Store, a.Address, newest, tag)
 	if err != nil {
-		r.fail("pull", x.Explain(fmt.Errorf("version %s: %w", newest, err)), helpUnreadable(err, string(a.Kind()), again))
+		r.fail("pull", x.Explain(fmt.Errorf("version %s: %w", newest, err)), helpUnreadable(err, a.Address, again))
 		return
 	}
 	exists, err := registry.ReadOnly{Repository: x.Store}.Exists(ctx, m.Zip().Layer())
@@ -383,9 +383,9 @@ func (a ofZip) pull(ctx context.Context, x Repository, r *Report, newest provide
 
 // helpUnreadable returns the hint for a version of a provider or module that cannot be read.
 // The parameter again is the command that pushes the version again.
-func helpUnreadable(err error, thing, again string) string {
+func helpUnreadable(err error, a subject.Address, again string) string {
 	if errors.Is(err, artifact.ErrForeign) { // --force does not replace foreign content
-		return "let the repository template give each " + thing + " a repository of its own"
+		return artifact.HelpForeign(err, a)
 	}
 	return "push this version anew; " + again + " replaces what the tag names"
 }

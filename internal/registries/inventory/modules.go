@@ -60,7 +60,7 @@ func (Zips) verify(ctx context.Context, of *Stored[module.Address], version prov
 	case err == nil:
 		err = v.verifyZip(ctx, of.store, m.Zip())
 	case errors.Is(err, artifact.ErrForeign):
-		v.report(artifact.SeverityError, string(v.Tag), err.Error(), "no gateway serves it: push the module to a repository of its own, and delete this tag with the tools of the registry")
+		v.report(artifact.SeverityError, string(v.Tag), err.Error(), "no gateway serves it: "+artifact.HelpForeign(err, of.Address))
 		err = nil
 	case artifact.IsContent(err):
 		v.report(artifact.SeverityError, string(v.Tag), err.Error(), cmp.Or(hint.Of(err), "OpenTofu cannot install it: push the module again with ocibridge module push --force"))
