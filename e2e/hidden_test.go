@@ -171,6 +171,25 @@ func TestUnknownPath(t *testing.T) {
 	}
 }
 
+// TestClientsWithAWrongMirrorURL shows that clients whose network_mirror block has a wrong URL print the right one, and install
+// nothing by another method.
+func TestClientsWithAWrongMirrorURL(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	s.push(world.Null + "@" + nullVersion)
+	g := s.serve("--data", s.data)
+	both(t, func(t *testing.T, client clients.Client) {
+		for name, wrong := range map[string]string{"no /providers/": root(g), "no slash": strings.TrimSuffix(g.URL, "/"), "another path": root(g) + "mirror/"} {
+			config := strings.Replace(world.NetworkMirror(wrong), "  }\n}", "  }\n  direct {}\n}", 1)
+			out := s.user(config, nullVersion).MustFail(t, client, "init", "-no-color")
+			if !strings.Contains(out, "write-the-url-as:"+g.URL) {
+				t.Errorf("%s: no %s in\n%s", name, g.URL, out)
+			}
+		}
+	})
+	waitFor(t, g, "hint=\"write it as url = \\\""+g.URL, 1)
+}
+
 func wantNoText(b *tab, texts ...string) {
 	b.t.Helper()
 	got := strings.Join(strings.Fields(b.text()), " ")

@@ -28,6 +28,7 @@ import (
 	"github.com/ocibridge/ocibridge/gateway/access"
 	"github.com/ocibridge/ocibridge/gateway/archives"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/gateway/lastuse"
 	"github.com/ocibridge/ocibridge/gateway/manuals"
 	"github.com/ocibridge/ocibridge/internal/base/respond"
 	"github.com/ocibridge/ocibridge/internal/base/subject"
@@ -75,6 +76,8 @@ type Options struct {
 	Login *Login
 	// Used is called after a package of a provider's version, or the zip of a module's version, was sent to a client. It must return at once. It may be nil.
 	Used func(subject.Address, provider.Version)
+	// LastUses remembers when versions were last used, for the page. It may be nil.
+	LastUses *lastuse.Times
 	// Cache caches packages. If nil, every package is streamed from the registry.
 	Cache *archives.Cache
 	// Manuals reads what modules say about themselves. If nil, the gateway does not serve the details of modules. The caller

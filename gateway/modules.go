@@ -123,6 +123,7 @@ func (g *gateway) serveModuleDownload(w http.ResponseWriter, r *http.Request, a 
 	if err != nil {
 		return err
 	}
+	uses(r, a, item.Version)
 	found := item.Found
 	zip, folder := found.Zip(), ""
 	if found.Provenance.Folder != "" {
@@ -151,6 +152,7 @@ func (g *gateway) serveModuleArchive(w http.ResponseWriter, r *http.Request, a m
 	if err != nil {
 		return err
 	}
+	uses(r, a, item.Version)
 	switch {
 	case mux.Vars(r)["filename"] != item.Found.Zip().Filename:
 		return errAbsent
@@ -188,7 +190,6 @@ func (g *gateway) moduleVersion(ctx context.Context, r *http.Request, a module.A
 	if err != nil {
 		return nil, err
 	}
-	uses(r, a, v)
 	return item, nil
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/gorilla/mux"
 
 	"github.com/ocibridge/ocibridge/gateway/access"
+	"github.com/ocibridge/ocibridge/gateway/lastuse"
 	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/base/telemetry"
 	"github.com/ocibridge/ocibridge/provider"
@@ -126,9 +127,12 @@ func clip(s string) string {
 	return strings.Clone(s[:maxLogged]) + "..."
 }
 
-// ended calls the hook Ended, and logs the request.
+// ended calls the hook Ended, records the use of a version, and logs the request.
 func (g *gateway) ended(line *requestLine, status int, bytes int64) {
 	r, took := line.request, time.Since(line.start)
+	if line.of != nil && lastuse.Counts(r.Method, r.URL.Path, status) {
+		g.LastUses.Add(line.of, line.version, line.start.Add(took))
+	}
 	if g.Hooks.Ended != nil {
 		g.Hooks.Ended(line.route, r.Method, status, took)
 	}

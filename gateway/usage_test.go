@@ -7,8 +7,11 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/gateway/lastuse"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
@@ -28,7 +31,8 @@ func (b *bench) usageOf(c *client, method, path, header, value string) string {
 	return strings.Join(regexp.MustCompile(`\b(?:provider|module|version|sent)=\S+`).FindAllString(line, -1), " ")
 }
 
-// TestLogSaysWhichVersionIsUsed shows which lines of the log name a version, and how much of a package was sent.
+// TestLogSaysWhichVersionIsUsed shows which lines of the log name a version, how much of a package was sent, and which requests
+// count as uses.
 func TestLogSaysWhichVersionIsUsed(t *testing.T) {
 	b := newBench(t).modules()
 	b.cache()
@@ -40,6 +44,7 @@ func TestLogSaysWhichVersionIsUsed(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.options.ModuleRepository = func(a module.Address) (ociaddr.Repository, bool) { return repo, a == otherModule }
+	b.options.LastUses = lastuse.New()
 	b.options.PublicURL = &url.URL{Scheme: "https", Host: host, Path: "/"}
 	b.catalog(catalog.Options{})
 	c := b.serve()
@@ -50,6 +55,14 @@ func TestLogSaysWhichVersionIsUsed(t *testing.T) {
 	)
 	pkg := archivePath("1.0.0", linux)
 	zip := relative(modulePrefix+"1.0.0/download", c.location(modulePrefix+"1.0.0/download"))
+	lastUse := func() (last time.Time) {
+		for _, of := range []subject.Address{widget, netModule, otherModule} {
+			if at, _ := b.options.LastUses.Last(of, provider.MustParseVersion("1.0.0")); at.After(last) {
+				last = at
+			}
+		}
+		return last
+	}
 	etag := c.get(pkg).header.Get("Etag")
 	for _, tt := range []struct{ name, method, path, header, value, want string }{
 		{name: "list", path: prefix + "index.json"},
@@ -67,11 +80,16 @@ func TestLogSaysWhichVersionIsUsed(t *testing.T) {
 		{name: "absent package", path: archivePath("2.0.0", linux)},
 		{name: "versions of a module", path: modulePrefix + "versions"},
 		{name: "location of a module", path: modulePrefix + "1.0.0/download", want: ofNet},
+		{name: "details of a module", path: modulePrefix + "1.0.0"},
 		{name: "zip of a module", path: zip, want: ofNet + " sent=whole"},
 		{name: "location in the registry", path: other, want: "module=registry.acme.example/acme/other/aws version=1.0.0 sent=redirect"},
 	} {
+		before := lastUse()
 		if got := b.usageOf(c, cmp.Or(tt.method, http.MethodGet), tt.path, cmp.Or(tt.header, "Accept"), tt.value); got != tt.want {
 			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
+		}
+		if used, want := lastUse().After(before), tt.want != "" && tt.method == "" && tt.name != "no bytes"; used != want {
+			t.Errorf("%s: remembered as a use: %t, want %t", tt.name, used, want)
 		}
 	}
 }

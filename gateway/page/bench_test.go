@@ -141,7 +141,7 @@ func (b *bench) serve(control *access.Control) *client {
 	}
 	b.t.Cleanup(func() { c.Close() })
 	b.options.Catalog, b.options.Access = c, control
-	return &client{b.t, gateway.New(gateway.Options{Catalog: c, Access: control, Page: page.New(b.options)}), ""}
+	return &client{b.t, gateway.New(gateway.Options{Catalog: c, Access: control, LastUses: b.options.LastUses, Page: page.New(b.options)}), ""}
 }
 
 // client sends requests to a gateway. If authorization is not "", every request has it as

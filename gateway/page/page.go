@@ -94,7 +94,10 @@ type Options struct {
 	Pulls func(subject.Address) bool
 	// Changed returns when a version was last pushed or, for the zero version, when the list of versions last changed. It
 	// returns the zero time if the registry does not say. It sends no request. If nil, the registry never says.
-	Changed    func(subject.Address, provider.Version) time.Time
+	Changed func(subject.Address, provider.Version) time.Time
+	// Recorded returns a time at which a version was used, if the registry has recorded a use. The last use may be later. It
+	// returns the zero time if there is no record, and sends no request. If nil, there are no records.
+	Recorded   func(subject.Address, provider.Version) time.Time
 	Configured []subject.Address           // the providers and modules that the configuration names
 	List       func(context.Context) Names // lists the registry's catalog; nil if it has none
 	// ListTTL is the minimum time for which a list of the registry is current. 0 means 30 seconds. The list of a slow

@@ -123,6 +123,7 @@ func (p *page) provider(w http.ResponseWriter, r *http.Request) {
 	if v.Shown != nil {
 		v.Shown.Pushed = p.pushed(a, v.Shown.Version)
 		v.showVerdict(v.Shown.Signature.State)
+		v.LastUse = p.lastUse(a, v.Shown.Version)
 	}
 	v.sharePlatforms()
 	v.Twins = p.twins(r, v.entry)

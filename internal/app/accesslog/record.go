@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/ocibridge/ocibridge/gateway/lastuse"
 	"github.com/ocibridge/ocibridge/internal/base/subject"
 )
 
@@ -32,14 +33,7 @@ const (
 
 // uses reports whether a request uses a version. See the package's doc.
 func (r *record) uses() bool {
-	if r.version == nil {
-		return false
-	}
-	switch r.status {
-	case 0, 200, 206, 304, 307:
-		return string(r.method) == "GET" || bytes.HasPrefix(r.path, []byte("/v2/"))
-	}
-	return false
+	return r.version != nil && lastuse.Counts(r.method, r.path, r.status)
 }
 
 // Beginnings of lines: serve writes the attributes time, level and msg first, in this order.

@@ -42,7 +42,7 @@ func (s *site) page(o gateway.Options) http.Handler {
 		p.Configured = append(p.Configured, c.Address)
 	}
 	if s.repositories.Embedded != nil {
-		p.Changed = s.changed
+		p.Changed, p.Recorded = s.changed, s.recordedUse
 		p.ListTTL = time.Second // so that the page soon shows a pushed provider
 	}
 	return page.New(p)
@@ -81,6 +81,16 @@ func (s *site) changed(a subject.Address, v provider.Version) (at time.Time) {
 		at = s.repositories.Embedded.Changed(repo.Name, "v"+tag)
 	}
 	return at
+}
+
+// recordedUse returns the time of a use of a version in the embedded registry that earlier processes may have recorded, see
+// [embedded.Registry.LastUsed].
+func (s *site) recordedUse(a subject.Address, v provider.Version) time.Time {
+	repository, tag, err := s.markOf(a, v)
+	if err != nil {
+		return time.Time{}
+	}
+	return s.repositories.Embedded.LastUsed(repository, tag)
 }
 
 // pageSetup creates the page's instructions for clients.

@@ -14,6 +14,7 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 
 	"github.com/ocibridge/ocibridge/gateway/access"
+	"github.com/ocibridge/ocibridge/gateway/lastuse"
 	"github.com/ocibridge/ocibridge/internal/origins/pull"
 	"github.com/ocibridge/ocibridge/internal/registries/embedded"
 )
@@ -28,7 +29,8 @@ type process struct {
 	randomKeys func() *access.Keys
 	shared     pool
 	ending
-	budget *pull.Budget // tracks the use of the limits of pull-through
+	budget   *pull.Budget   // tracks the use of the limits of pull-through
+	lastUses *lastuse.Times // when clients last used versions
 	// via is the Via header of the gateway's requests to origins. By this header, the gateway recognizes its own request
 	// if an origin sends it back.
 	via string
@@ -46,7 +48,7 @@ type ending struct {
 func newProcess(ctx context.Context, o Options, addr net.Addr, metricsAddress string) (*process, error) {
 	p := &process{
 		log: o.Log, addr: addr, version: o.Version, manager: manager{o.Log}, randomKeys: sync.OnceValue(access.RandomKeys),
-		budget: pull.NewBudget(pull.Limits{}), via: "1.1 ocibridge-" + rand.Text(),
+		budget: pull.NewBudget(pull.Limits{}), lastUses: lastuse.New(), via: "1.1 ocibridge-" + rand.Text(),
 	}
 	p.over, p.end = context.WithCancel(context.Background())
 	var err error

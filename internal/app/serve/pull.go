@@ -153,7 +153,7 @@ func (s *site) pullDestination(ctx context.Context, a subject.Address) (repo.Des
 
 // used returns the function that records which versions clients use, or nil if the registry is not embedded.
 func (s *site) used() func(subject.Address, provider.Version) {
-	registry, templates := s.repositories.Embedded, s.repositories.Templates
+	registry := s.repositories.Embedded
 	if registry == nil {
 		return nil
 	}
@@ -162,15 +162,18 @@ func (s *site) used() func(subject.Address, provider.Version) {
 		provider.Version
 	}
 	return func(a subject.Address, v provider.Version) {
-		registry.Used(key{a, v}, func() (string, ociaddr.Tag, error) {
-			repo, err := templates.Repository(a)
-			if err != nil {
-				return "", "", err
-			}
-			tag, err := ociaddr.VersionTag(v)
-			return repo.Name, tag, err
-		})
+		registry.Used(key{a, v}, func() (string, ociaddr.Tag, error) { return s.markOf(a, v) })
 	}
+}
+
+// markOf returns the repository and the tag of a version, for the embedded registry's records of uses.
+func (s *site) markOf(a subject.Address, v provider.Version) (repository string, tag ociaddr.Tag, err error) {
+	repo, err := s.repositories.Templates.Repository(a)
+	if err != nil {
+		return "", "", err
+	}
+	tag, err = ociaddr.VersionTag(v)
+	return repo.Name, tag, err
 }
 
 // push returns a function that stores a release in the provider's repository.

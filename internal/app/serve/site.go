@@ -218,6 +218,7 @@ func (s *site) gatewayOptions() gateway.Options {
 	if s.settings.local == nil {
 		o.Manuals = manuals.New(manuals.Options{Cache: s.cache, Log: s.log})
 		s.onClose(o.Manuals.Close)
+		o.LastUses = s.lastUses
 		o.Page = s.page(o)
 	}
 	s.ops.observe(&o)

@@ -142,6 +142,21 @@ func readMark(root *os.Root, name string) (pulledMark, error) {
 	return m, nil
 }
 
+// LastUsed returns a time at which a client used a version that pull-through has stored. Later uses may not be recorded yet,
+// see [Registry.Used]. It returns the zero time for all other versions, and if the time cannot be read.
+func (r *Registry) LastUsed(repository string, tag ociaddr.Tag) time.Time {
+	root, err := r.marks()
+	if err != nil {
+		return time.Time{}
+	}
+	defer root.Close()
+	m, err := readMark(root, markName(repository, tag))
+	if err != nil || len(m.lines) == 0 || slices.Contains(m.lines, keptLine) {
+		return time.Time{}
+	}
+	return m.lastUsed
+}
+
 // listMarks returns all marks. Marks of the least recently used versions come first. If tidy is set, listMarks removes
 // the marks of tags for which exists returns false. It also removes the files that a crashed writer has left. The
 // caller must then have locked out all writers.
@@ -259,14 +274,18 @@ func (r *Registry) recordUse(u use) error {
 
 // noteUse calls [Registry.Used] if a request reads the manifest of a tag.
 func (r *Registry) noteUse(req *http.Request) {
-	rest, ok := strings.CutPrefix(req.URL.Path, "/v2/")
+	if len(req.URL.Path) > maxUsedPath || req.Method != http.MethodGet {
+		return
+	}
+	path := strings.Clone(req.URL.Path) // otherwise the key would keep the request with its query in memory
+	rest, ok := strings.CutPrefix(path, "/v2/")
 	repository, reference, isManifest := strings.Cut(rest, "/manifests/")
-	if !ok || !isManifest || len(req.URL.Path) > maxUsedPath || req.Method != http.MethodGet {
+	if !ok || !isManifest {
 		return
 	}
 	tag, err := ociaddr.ParseTag(reference)
 	if err != nil {
 		return // a digest
 	}
-	r.Used(req.URL.Path, func() (string, ociaddr.Tag, error) { return repository, tag, nil })
+	r.Used(path, func() (string, ociaddr.Tag, error) { return repository, tag, nil })
 }

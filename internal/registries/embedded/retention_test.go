@@ -183,6 +183,9 @@ func TestMarks(t *testing.T) {
 			if (err != nil) != (tc.want == "") || string(got) != tc.want {
 				t.Errorf("the mark is %q, %v, want %q", got, err, tc.want)
 			}
+			if used := r.LastUsed("host/acme/a", tag); used.IsZero() != (tc.want == "" || tc.want == "kept\n") || time.Since(used) < 0 {
+				t.Errorf("the mark is %q, and the last use at %v", got, used)
+			}
 		})
 	}
 }
