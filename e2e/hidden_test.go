@@ -126,7 +126,7 @@ func TestCommandOfThePage(t *testing.T) {
 		{"p/" + world.Null, "ocibridge push '" + world.Null + "@>= 0'", s.ws.Dir},
 		{"m/" + publicHost + "/platform/dns/aws", "ocibridge module push '" + publicHost + "/platform/dns/aws@>= 0'", s.ws.Dir},
 		{"m/" + ownModule, "ocibridge module push . --as " + ownModule + "@1.0.0", s.moduleFolder()},
-		{"p/own.example/acme/widget", "ocibridge push --release-dir dist --as own.example/acme/widget@1.0.0", ""},
+		{"p/own.example/acme/widget", "ocibridge push --release-dir dist --public-key release-key.asc --as own.example/acme/widget@1.0.0", ""},
 		{"p/" + world.Null + "/9.9.9", "ocibridge push " + world.Null + "@9.9.9", ""},
 	} {
 		if status := b.open(at + tc.page); status != http.StatusNotFound {

@@ -92,7 +92,7 @@ func TestPage(t *testing.T) {
 		}
 		b.reloadUntilFilled()
 		host := authority(open)
-		b.wantText("Providers at " + host)
+		b.wantText("Providers and modules at " + host)
 		wantSetup(b, open.URL, host+"/${hostname}/${namespace}/${type}", "trust_all_hashes = true",
 			root(open)+"hosts/registry.opentofu.org/v1/providers/", "Terragrunt", root(open)+"hosts/registry.opentofu.org\"", "package-ecosystem: terraform", "runs-on: ubuntu-latest", "before_script:", "pulumi package add terraform-provider "+host+"/NAMESPACE/TYPE")
 		b.wantText("5 providers and 1 module", "Newest first", "Provider Newest Versions Platforms Size Signed by Last change", "null 3.2.4 1 ", "widget 1.20.0 22 2 ", "signed "+s.Signer.Fingerprint()[24:],

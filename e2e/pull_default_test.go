@@ -6,9 +6,11 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -111,12 +113,28 @@ func TestNothingConfigured(t *testing.T) {
 			t.Errorf("with %s: status %d", header, status)
 		}
 	}
+	if status := s.status(a, "terraform-aws-modules/vpc/aws", ""); status != http.StatusNotFound { // a module without its host name
+		t.Errorf("without a host name: status %d", status)
+	}
 	ws := s.user("", nullVersion)
 	clients.Must(t, ws.WriteCLIConfig(a.block))
-	ws.TrustCA(a.ca)
+	ws.TrustCA(s.downloadedCA(a))
 	ws.MustRun(t, clients.Tofu(t), "init", "-no-color")
 	wantLocked(t, ws, nullVersion, 1, zipHash(t, s.null))
 	s.awaitStored(a, world.Null)
+}
+
+// downloadedCA returns a file with the CA that the page offers.
+func (s *scene) downloadedCA(a announced) string {
+	s.t.Helper()
+	resp, err := trusting(s.t, a.ca).Get(strings.TrimSuffix(a.url, "providers/") + "assets/ca.pem")
+	clients.Must(s.t, err)
+	defer resp.Body.Close()
+	pem, err := io.ReadAll(resp.Body)
+	clients.Must(s.t, err)
+	file := filepath.Join(s.t.TempDir(), "ca.pem")
+	clients.Must(s.t, os.WriteFile(file, pem, 0o600))
+	return file
 }
 
 // awaitStored waits until the registry has a provider. The gateway answers requests through a proxy from the registry

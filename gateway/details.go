@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/ocibridge/ocibridge/internal/registries/moduledoc"
 	"github.com/ocibridge/ocibridge/module"
@@ -17,7 +18,8 @@ type detailsJSON struct {
 	Name       string     `json:"name"`
 	Provider   string     `json:"provider"` // the target system
 	Version    string     `json:"version"`
-	Source     string     `json:"source"` // where the module was fetched from, or ""
+	Source     string     `json:"source"`                 // where the module was fetched from, or ""
+	Published  string     `json:"published_at,omitempty"` // the time of the push, in RFC 3339; "" if unknown
 	Root       partJSON   `json:"root"`
 	Submodules []partJSON `json:"submodules"`
 	Examples   []partJSON `json:"examples"`
@@ -86,6 +88,11 @@ func (g *gateway) serveModuleDetails(w http.ResponseWriter, r *http.Request, a m
 		ID:        strings.Join([]string{a.Namespace(), a.Name(), a.System(), v.String()}, "/"),
 		Namespace: a.Namespace(), Name: a.Name(), Provider: a.System(), Version: v.String(), Source: found.Provenance.Location,
 		Root: detailsOf(&manual.Root, a.Name()), Submodules: partsOf(manual.Modules), Examples: partsOf(manual.Examples), Providers: []string{a.System()},
+	}
+	if g.Changed != nil {
+		if at := g.Changed(a, v); !at.IsZero() {
+			out.Published = at.UTC().Format(time.RFC3339)
+		}
 	}
 	answer, err := newAnswer(out)
 	if err == nil {

@@ -19,6 +19,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/test/testkit/clients"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/release"
 	"github.com/ocibridge/ocibridge/module"
+	"github.com/ocibridge/ocibridge/provider"
 )
 
 // describedModule has the files of a module.
@@ -87,6 +88,17 @@ func TestModuleDetails(t *testing.T) {
 		t.Errorf("%+v", known)
 	}
 	b.wantHeadAsGet(c, moduleDetails, 200)
+
+	at := time.Date(2026, 3, 4, 5, 6, 7, 800, time.FixedZone("", 3600))
+	b.options.Changed = func(of subject.Address, v provider.Version) time.Time {
+		if of != subject.Address(netModule) || v.String() != "1.0.0" {
+			return time.Time{}
+		}
+		return at
+	}
+	if a := b.serve().get(moduleDetails); !strings.Contains(a.body, `"published_at":"2026-03-04T04:06:07Z"`) {
+		t.Errorf("no time of the push: %s", a.body)
+	}
 }
 
 // TestModuleDetailsStatuses checks who gets the details, and what becomes of errors.

@@ -83,6 +83,9 @@ type Options struct {
 	// Manuals reads what modules say about themselves. If nil, the gateway does not serve the details of modules. The caller
 	// of [New] must close the reader.
 	Manuals *manuals.Reader
+	// Changed returns when a version was last pushed or, for the zero version, when the list of versions last changed. It
+	// returns the zero time if the registry does not say. It sends no request. If nil, the registry never says.
+	Changed func(subject.Address, provider.Version) time.Time
 	// Registry serves /v2/. The gateway hides the tags of versions that Catalog denies. Registry may be nil.
 	Registry http.Handler
 	// Page is the web page, which checks access itself, and serves unknown paths that browsers request. It may be nil.

@@ -34,7 +34,7 @@ type docsView struct {
 type docsKind struct {
 	Title  string
 	Count  int
-	Open   bool // the kind of the page that is shown
+	Open   bool // the list of the kind is unfolded: it has the page that is shown, or there are few pages
 	Groups []docsGroup
 }
 
@@ -43,6 +43,9 @@ type docsGroup struct {
 	Subcategory string
 	Pages       []docsLink
 }
+
+// docsUnfolded is the maximum number of pages that the list shows without a click.
+const docsUnfolded = 12
 
 // docsLink is a link to a page.
 type docsLink struct {
@@ -112,7 +115,7 @@ func (v *docsView) list(d *providerdoc.Docs) {
 		g := &k.Groups[len(k.Groups)-1]
 		current := page.Path == v.Path
 		g.Pages = append(g.Pages, docsLink{page.Title, docQuery(page.Path), current})
-		k.Count, k.Open = k.Count+1, k.Open || current
+		k.Count, k.Open = k.Count+1, k.Open || current || len(d.Pages) <= docsUnfolded
 	}
 }
 

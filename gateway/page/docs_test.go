@@ -2,6 +2,7 @@ package page_test
 
 import (
 	"bytes"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -75,6 +76,17 @@ func TestDocs(t *testing.T) {
 	}
 	if strings.Contains(a.body, "x.png") || strings.Contains(a.body, "/docs/x") {
 		t.Errorf("%s", a.body)
+	}
+	if n := strings.Count(a.body, "<details open>"); n != 5 { // there are few pages
+		t.Errorf("%d lists of pages are unfolded:\n%s", n, a.body)
+	}
+	many := widgetDocs()
+	for i := range 5 {
+		many[fmt.Sprintf("data-sources/gadget%d.md", i)] = "# acme_gadget (Data Source)\n"
+	}
+	b.pushDocs(widget, "1.0.1", many, nil)
+	if a := c.want(widgetPage+"/1.0.1?doc=resources/widget", 200); strings.Count(a.body, "<details open>") != 1 || !strings.Contains(a.body, "<details open>\n<summary>Resources") {
+		t.Errorf("more than the list of the page is unfolded:\n%s", a.body)
 	}
 	c.want(widgetPage+"/1.1.0?doc=resources/none", 200, "There is no such page", "Resources 2")
 	c.want(widgetPage+"/1.1.0?doc=guides/long", 200, "This page is too long to be shown.")

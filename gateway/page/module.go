@@ -7,6 +7,9 @@ import (
 	"fmt"
 	"net/http"
 	"path"
+	"slices"
+
+	"github.com/opentofu/svchost"
 
 	"github.com/ocibridge/ocibridge/gateway"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
@@ -89,7 +92,7 @@ func (p *page) module(w http.ResponseWriter, r *http.Request) {
 		v.Sources = []sourceView{{"Source address", source}}
 	} else {
 		if p.ModuleHost != nil {
-			v.Host = p.ModuleHost(p.gatewayURL(r).String(), a.ServiceHost())
+			v.Host = p.ModuleHost(p.gatewayURL(r).String(), a.ServiceHost(), p.hasProviders(r, a.ServiceHost()))
 		}
 		v.Sources = sources(a.Hostname(), a.Namespace()+"/"+a.Name()+"/"+a.System(), source)
 	}
@@ -114,6 +117,17 @@ func (p *page) module(w http.ResponseWriter, r *http.Request) {
 	v.Twins = p.twins(r, v.entry)
 	v.Confirmed, v.Pulls = view.Confirmed(a), p.MayFetch(r) && p.Pulls(a)
 	p.render(w, r, http.StatusOK, "module", layout{Title: v.title(), View: v})
+}
+
+// hasProviders reports whether providers of a host are known here that the client may read.
+func (p *page) hasProviders(r *http.Request, host svchost.Hostname) bool {
+	who, err := p.Access.Person(r)
+	if err != nil {
+		return false
+	}
+	return slices.ContainsFunc(p.directory.known(r.Context()).providers, func(e entry) bool {
+		return e.Hostname() == string(host) && p.mayRead(who, e)
+	})
 }
 
 // describeModule describes a version of a module with the given source address. Its errors come from the catalog.

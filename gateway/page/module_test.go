@@ -141,8 +141,17 @@ func TestModuleAfterRestart(t *testing.T) {
 func TestModuleOfTheGateway(t *testing.T) {
 	b := newBench(t).modules()
 	b.pushModule(net, "0.2.0", "0.2.0", "")
-	b.options.ModuleHost = func(gateway string, host svchost.Hostname) string { return "block=" + gateway + string(host) }
-	b.serve(nil).want(netPage, 200, "To get the modules of this host from this gateway, they need this block", "block=https://gateway.example/"+host)
+	b.options.ModuleHost = func(gateway string, host svchost.Hostname, providers bool) string {
+		return fmt.Sprintf("block=%s%s,%t", gateway, host, providers)
+	}
+	b.serve(nil).want(netPage, 200, "To get the modules of this host from this gateway, they need this block", "block=https://gateway.example/"+host+",false")
+	b.options.Configured = []subject.Address{widget}
+	b.serve(nil).want(netPage, 200, "block=https://gateway.example/"+host+",true")
+	modulesOnly := token("modules", "modules-token", host+"/acme/*")
+	modulesOnly.Selector = subject.Selector{Include: []subject.Pattern{net.Pattern()}}
+	private := b.serve(access.New(access.Options{Tokens: []access.Token{modulesOnly}}))
+	private.authorization = "Bearer modules-token"
+	private.want(netPage, 200, "block=https://gateway.example/"+host+",false") // this client may not know of the provider
 	b.options.PublicURL, _ = url.Parse("https://" + host + ":8443/")
 	a := b.serve(nil).want(netPage, 200, "source = &#34;"+host+":8443/acme/net/aws&#34; version = &#34;~&gt; 0.2.0&#34;")
 	if strings.Contains(a.text(), "block=") || strings.Contains(a.text(), "host block") {

@@ -80,11 +80,15 @@ type Options struct {
 	// modules that the client may read. If Setup is nil, the page shows no configuration.
 	Setup func(gateway string, private bool, providers, modules []svchost.Hostname) Setup
 	// ModuleHost returns the host block with which clients request the modules of a host from the gateway, or "" if
-	// there is no such block. gateway is the gateway's URL. ModuleHost may be nil.
-	ModuleHost func(gateway string, host svchost.Hostname) string
+	// there is no such block. gateway is the gateway's URL. If providers is true, clients also request the host's providers
+	// from the gateway. ModuleHost may be nil.
+	ModuleHost func(gateway string, host svchost.Hostname, providers bool) string
 	// Reference returns the OCI reference of a version, without a scheme, or "" if clients of the gateway cannot read
 	// the version from a registry. gateway is the gateway's URL. Reference may be nil.
 	Reference func(gateway string, a provider.Address, v provider.Version) string
+	// CA is the PEM file with the certificate of the CA that signed the gateway's certificate, for clients, which do not trust
+	// it yet. It is empty if the page does not offer the CA.
+	CA []byte
 	// ModuleRepository is like Reference, for the repository of a module.
 	ModuleRepository func(gateway string, a module.Address) string
 	// Policy returns the trust policy of a provider. If nil, no keys are pinned.
@@ -92,9 +96,6 @@ type Options struct {
 	// Pulls reports whether the gateway fetches missing versions of a provider or a module from its origin. If nil, it never
 	// does.
 	Pulls func(subject.Address) bool
-	// Changed returns when a version was last pushed or, for the zero version, when the list of versions last changed. It
-	// returns the zero time if the registry does not say. It sends no request. If nil, the registry never says.
-	Changed func(subject.Address, provider.Version) time.Time
 	// Recorded returns a time at which a version was used, if the registry has recorded a use. The last use may be later. It
 	// returns the zero time if there is no record, and sends no request. If nil, there are no records.
 	Recorded   func(subject.Address, provider.Version) time.Time
@@ -153,6 +154,9 @@ func New(o Options) http.Handler {
 	r.HandleFunc("/", p.front)
 	r.HandleFunc("/search", p.search)
 	r.HandleFunc("/sign-in", p.signIn)
+	if len(o.CA) > 0 {
+		r.HandleFunc(caPath, p.authority)
+	}
 	r.HandleFunc("/assets/{name}", p.asset)
 	r.HandleFunc("/p/{hostname}/{namespace}/{type}", p.provider)
 	r.HandleFunc("/p/{hostname}/{namespace}/{type}/{version}", p.provider)

@@ -479,7 +479,7 @@ func TestSearch(t *testing.T) {
 		"nothing-of-it":          {"No known provider or module has a matching address."},
 		"a/b/c/d/e":              {"cannot be part of an address"},
 		"a/b/c/d":                {"No known provider or module"},
-		"vpc/vpc/aws":            {" vpc/vpc/aws registry.opentofu.org/vpc/vpc/aws", "registry.opentofu.org/vpc/vpc/aws", "registry.terraform.io/vpc/vpc/aws"},
+		"vpc/vpc/aws":            {"registry.opentofu.org/vpc/vpc/aws registry.terraform.io/vpc/vpc/aws vpc/vpc/aws", "registry.opentofu.org/vpc/vpc/aws", "registry.terraform.io/vpc/vpc/aws"},
 		"aws":                    {"2 modules whose address matches", net.String()},
 		"x@y":                    {"No known provider"},
 		"":                       {"63 providers and 2 modules that you may read"},

@@ -30,8 +30,11 @@ func (b *bench) offer(a provider.Address, version string, signer *pgp.Signer) *r
 }
 
 // pulls makes the gateway fetch missing versions of acme's providers.
-func (b *bench) pulls() {
-	scope := pull.Scope{Selector: subject.Selector{Include: []subject.Pattern{provider.MustParsePattern(host + "/acme/*")}}}
+func (b *bench) pulls() { b.pullsFor(host + "/acme/*") }
+
+// pullsFor makes the gateway fetch missing versions of the providers that a pattern covers.
+func (b *bench) pullsFor(pattern string) {
+	scope := pull.Scope{Selector: subject.Selector{Include: []subject.Pattern{provider.MustParsePattern(pattern)}}}
 	p, err := pull.New(pull.Options{
 		Origin: origin.Client(host, b.source.URL),
 		Scope:  scope, Spool: b.t.TempDir(), Log: slog.New(slog.NewTextHandler(b.log, nil)),
@@ -39,7 +42,7 @@ func (b *bench) pulls() {
 	b.must(err)
 	b.t.Cleanup(func() { p.Close() })
 	b.catalog.Origin = p
-	b.options.Pulls = scope.Selects
+	b.options.Pulls = p.Selects
 }
 
 // TestPullThroughOnPages shows that the page distinguishes stored versions from versions that the
@@ -103,8 +106,30 @@ func TestPullThroughOnPages(t *testing.T) {
 		}
 	}
 	b.source.Close()
-	if got := c.get("/p/" + host + "/acme/unheard-of"); got.status/100 != 5 || !got.has("The origin cannot answer now") {
+	if got := c.get("/p/" + host + "/acme/unheard-of"); got.status/100 != 5 || !got.has("The origin cannot answer now") || !got.has("If it is a provider of your own, run this where the folder dist has its release, and release-key.asc is the public key that signed it: ocibridge push --release-dir dist --public-key release-key.asc --as "+host+"/acme/unheard-of@1.0.0") {
 		t.Errorf("without its origin: %d\n%s", got.status, got.text())
+	}
+}
+
+// TestHostWithoutADot shows that an address without a host name is no outage of an origin: pages and protocols say that there is
+// no such provider, and no request leaves for it.
+func TestHostWithoutADot(t *testing.T) {
+	b := newBench(t)
+	b.pullsFor("*/*/*")
+	b.index(provider.MustParseAddress("local/acme/kept"), "1.0.0", artifact.Version{})
+	c := b.serve(nil)
+	a := c.want("/p/terraform-aws-modules/vpc/aws", 404, "There is no such provider", "names the host terraform-aws-modules, which is no public registry", "once include of the pull_through block names it")
+	for _, want := range []string{`href="../../../m/registry.opentofu.org/terraform-aws-modules/vpc/aws"`, `href="../../../m/registry.terraform.io/terraform-aws-modules/vpc/aws"`} {
+		if !strings.Contains(a.body, want) {
+			t.Errorf("no %s in\n%s", want, a.body)
+		}
+	}
+	c.want("/p/terraform-aws-modules/vpc/aws/1.0.0", 404, "There is no such provider", "If it is a provider of your own, run this where")
+	c.want("/p/local/acme/kept", 200, "1.0.0")
+	for path, status := range map[string]int{"terraform-aws-modules/vpc/aws/index.json": 404, "local/acme/kept/index.json": 200} {
+		if got := c.get("/providers/" + path); got.status != status {
+			t.Errorf("%s: %d, want %d", path, got.status, status)
+		}
 	}
 }
 

@@ -53,6 +53,15 @@ func (p *page) asset(w http.ResponseWriter, r *http.Request) {
 	http.ServeContent(w, r, name, time.Time{}, bytes.NewReader(data))
 }
 
+// caPath is the path of the CA's certificate. Every client gets it, because it needs the certificate before it can send a token.
+const caPath = "/assets/ca.pem"
+
+// authority serves the CA's certificate.
+func (p *page) authority(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/x-pem-file")
+	http.ServeContent(w, r, caPath, time.Time{}, bytes.NewReader(p.CA))
+}
+
 // views returns the templates of the pages by name, each with the layout. Only a gateway that shows pages parses them.
 var views = sync.OnceValue(func() map[string]*template.Template {
 	functions := template.FuncMap{"bytes": humanBytes, "utc": utc, "date": date, "ago": ago, "code": newCode, "display": displayHost, "day": day, "pieces": pieces, "parts": pathParts, "keyID": keyID, "tab": newTab}
@@ -196,34 +205,38 @@ type messageView struct {
 	Reason           string             // why the configuration denies the version, or ""
 	Approvals        []approval.Missing // the approvals that the version lacks
 	Add              *addView           // how to add what is missing, or nil
+	Host             string             // the host in Address, if its name has no dot
+	Instead          []entry            // the modules that Address may mean then
 	Who              string             // the name of the client
 	Again            int                // seconds until a retry may succeed; 0 if the error is not temporary
 	RequestID        string
 }
 
-// addView is a command that adds a missing version to the registry.
+// addView has the commands that add a missing version to the registry. One of them is "" if it cannot work.
 type addView struct {
-	Command string
-	Own     bool // the version has no origin: it comes from a folder
+	Fetch string // fetches it from its origin
+	Own   string // takes it from a folder, for providers and modules of the user's own
 }
 
-// add returns the command that adds a version, or the newest version if the text is no version.
+// add returns the commands that add a version, or the newest version if the text is no version. The hosts of the public
+// registries are origins, and the gateway is the origin of nothing. Any other host may be the host of an origin, or only the
+// name under which an organisation keeps its own.
 func (p *page) add(e entry, version string) *addView {
-	command, folder := "ocibridge push", "--release-dir dist"
+	command, folder := "ocibridge push", "--release-dir dist --public-key release-key.asc"
 	if e.Kind() == subject.Module {
 		command, folder = "ocibridge module push", "."
 	}
-	v, err := provider.ParseVersion(version)
-	switch own := e.Hostname() == p.OwnHost(); {
-	case own && err != nil:
-		return &addView{fmt.Sprintf("%s %s --as %s@1.0.0", command, folder, e), own}
-	case own:
-		return &addView{fmt.Sprintf("%s %s --as %s@%s", command, folder, e, v), own}
-	case err != nil:
-		return &addView{fmt.Sprintf("%s '%s@>= 0'", command, e), own}
-	default:
-		return &addView{fmt.Sprintf("%s %s@%s", command, e, v), own}
+	out := &addView{Fetch: fmt.Sprintf("%s '%s@>= 0'", command, e), Own: fmt.Sprintf("%s %s --as %s@1.0.0", command, folder, e)}
+	if v, err := provider.ParseVersion(version); err == nil {
+		out.Fetch, out.Own = fmt.Sprintf("%s %s@%s", command, e, v), fmt.Sprintf("%s %s --as %s@%s", command, folder, e, v)
 	}
+	switch host := e.Hostname(); {
+	case host == p.OwnHost() || lacksHost(e):
+		out.Fetch = ""
+	case host == openTofuHost || host == terraformHost:
+		out.Own = ""
+	}
+	return out
 }
 
 // kindOf returns the kind of message for err. version is "" if err concerns a whole provider.
@@ -300,8 +313,15 @@ func (p *page) fail(w http.ResponseWriter, r *http.Request, e entry, version str
 	m := messageView{Kind: kindOf(err, version), Status: gateway.StatusOf(err), What: e.What(), Address: e.String(), Version: version, Reason: reasonOf(err), Approvals: missingOf(err)}
 	if p.reachesOrigin(r, e, m.Status) {
 		m.Origin, m.Pulled = displayHost(e.Hostname()), p.Pulls(e.Address)
+		// The organisation's own host names often have no origin.
+		if add := p.add(e, mux.Vars(r)["version"]); m.Kind == "origin unavailable" && add.Own != "" {
+			m.Add = &addView{Own: add.Own}
+		}
 	} else if m.Kind == "no provider" || m.Kind == "no version" {
 		m.Add = p.add(e, mux.Vars(r)["version"])
+		if lacksHost(e) {
+			m.Host, m.Instead, m.Pulled = displayHost(e.Hostname()), atPublicRegistries(e.String()), p.pulls
+		}
 	}
 	if m.Status >= 500 {
 		m.Again = gateway.RetryAfterOf(err)

@@ -24,10 +24,12 @@ import (
 type frontView struct {
 	Host      string // the gateway's host
 	Setup     Setup
+	CA        string       // the link to the certificate of the gateway's CA, or "" if there is none
 	Tab       string       // the ID of the part of Setup that is shown first
 	Providers tableView    // one page of the known providers
 	Modules   tableView    // one page of the known modules
 	Total     string       // such as 2 providers and 1 module
+	What      string       // what is known to be served: Providers, Modules, or both, also if nothing is known
 	Newest    bool         // the tables begin with the last change
 	Trouble   *troubleView // nil if the registry answers
 	Locked    bool         // providers and modules are visible only after signing in
@@ -42,6 +44,7 @@ func (p *page) front(w http.ResponseWriter, r *http.Request) {
 	if err != nil && r.Header.Get("Authorization") != "" {
 		p.Access.Refused(err) // a request without a token is not a refusal
 	}
+	v.What = "Providers and modules"
 	var ofProviders, ofModules []svchost.Hostname
 	if v.Locked = err != nil; !v.Locked {
 		ofProviders, ofModules = p.frontTables(r, who, &v)
@@ -50,7 +53,10 @@ func (p *page) front(w http.ResponseWriter, r *http.Request) {
 		v.Setup = p.Setup(at.String(), !v.Locked, ofProviders, ofModules)
 		v.Tab = v.Setup.first()
 	}
-	p.render(w, r, http.StatusOK, "front", layout{Title: "Providers at " + v.Host, Front: true, View: v})
+	if len(p.CA) > 0 {
+		v.CA = "." + caPath
+	}
+	p.render(w, r, http.StatusOK, "front", layout{Title: v.What + " at " + v.Host, Front: true, View: v})
 }
 
 // frontTables adds the tables of the front page, and returns the hosts of the providers and of the modules that the client may
@@ -60,6 +66,12 @@ func (p *page) frontTables(r *http.Request, who *access.Client, v *frontView) (o
 	providers, modules := p.readable(who, k.providers), p.readable(who, k.modules)
 	ofProviders, ofModules = hostsOf(providers), hostsOf(modules)
 	v.Total = counted(len(providers), len(modules))
+	switch {
+	case len(modules) == 0 && len(providers) > 0:
+		v.What = "Providers"
+	case len(providers) == 0 && len(modules) > 0:
+		v.What = "Modules"
+	}
 	if v.Newest {
 		providers, modules = k.newest()
 		providers, modules = p.readable(who, providers), p.readable(who, modules)
@@ -418,20 +430,29 @@ func (i *index) rank(n int, word string) int {
 
 // suggestions returns the addresses at public registries that a query may mean. Like clients, it adds the namespace
 // hashicorp to a single word that the search has not found.
-func suggestions(query string, found []entry) (out []entry) {
+func suggestions(query string, found []entry) []entry {
+	var whole []entry // last, because few hosts have no dot
 	switch {
 	case strings.Count(query, "/") == 1:
 	case strings.Count(query, "/") == 2:
 		if e, _, ok := exact(query); ok && !slices.Contains(found, e) {
-			out = append(out, e)
+			whole = append(whole, e)
 		}
 	case query != "" && !strings.ContainsAny(query, "/ ") && len(found) == 0:
 		query = "hashicorp/" + query
 	default:
 		return nil
 	}
-	for _, host := range []string{"registry.opentofu.org/", "registry.terraform.io/"} {
-		if e, _, ok := exact(host + query); ok {
+	return append(atPublicRegistries(query), whole...)
+}
+
+// The hosts of the public registries.
+const openTofuHost, terraformHost = "registry.opentofu.org", "registry.terraform.io"
+
+// atPublicRegistries returns the providers or modules at the public registries that an address without a host may mean.
+func atPublicRegistries(address string) (out []entry) {
+	for _, host := range []string{openTofuHost, terraformHost} {
+		if e, _, ok := exact(host + "/" + address); ok {
 			out = append(out, e)
 		}
 	}

@@ -140,18 +140,27 @@ func TestCommandsToAdd(t *testing.T) {
 	b.options.PublicURL = &url.URL{Scheme: "https", Host: "own.example", Path: "/"}
 	c := b.serve(nil)
 	own, ownModule := provider.MustParseAddress("own.example/acme/gauge"), module.MustParseAddress("own.example/acme/net/aws")
-	for path, want := range map[string]string{
-		"/p/" + host + "/acme/absent":         "ocibridge push &#39;" + host + "/acme/absent@&gt;= 0&#39;",
-		widgetPage + "/9.9.9":                 "ocibridge push " + host + "/acme/widget@9.9.9",
-		widgetPage + "/v9":                    "ocibridge push &#39;" + host + "/acme/widget@&gt;= 0&#39;",
-		netPage:                               "ocibridge module push &#39;" + net.String() + "@&gt;= 0&#39;",
-		"/p/" + own.Path():                    "ocibridge push --release-dir dist --as " + own.String() + "@1.0.0",
-		"/p/" + own.Path() + "/2.1.0":         "ocibridge push --release-dir dist --as " + own.String() + "@2.1.0",
-		"/m/" + ownModule.Path() + "/2.0.0-a": "ocibridge module push . --as " + ownModule.String() + "@2.0.0-a",
+	const fetches, takes = `data-copy="command that adds it"`, `data-copy="command that adds your own"`
+	public := "registry.opentofu.org/acme/absent"
+	for path, tc := range map[string]struct{ fetch, own string }{
+		"/p/" + host + "/acme/absent":         {"ocibridge push &#39;" + host + "/acme/absent@&gt;= 0&#39;", "ocibridge push --release-dir dist --public-key release-key.asc --as " + host + "/acme/absent@1.0.0"},
+		widgetPage + "/9.9.9":                 {"ocibridge push " + host + "/acme/widget@9.9.9", "ocibridge push --release-dir dist --public-key release-key.asc --as " + host + "/acme/widget@9.9.9"},
+		widgetPage + "/v9":                    {"ocibridge push &#39;" + host + "/acme/widget@&gt;= 0&#39;", "ocibridge push --release-dir dist --public-key release-key.asc --as " + host + "/acme/widget@1.0.0"},
+		netPage:                               {"ocibridge module push &#39;" + net.String() + "@&gt;= 0&#39;", "ocibridge module push . --as " + net.String() + "@1.0.0"},
+		"/p/" + own.Path():                    {"", "ocibridge push --release-dir dist --public-key release-key.asc --as " + own.String() + "@1.0.0"},
+		"/p/" + own.Path() + "/2.1.0":         {"", "ocibridge push --release-dir dist --public-key release-key.asc --as " + own.String() + "@2.1.0"},
+		"/m/" + ownModule.Path() + "/2.0.0-a": {"", "ocibridge module push . --as " + ownModule.String() + "@2.0.0-a"},
+		"/p/" + public:                        {"ocibridge push &#39;" + public + "@&gt;= 0&#39;", ""},
+		"/m/" + public + "/aws":               {"ocibridge module push &#39;" + public + "/aws@&gt;= 0&#39;", ""},
+		"/p/acme/absent/thing":                {"", "ocibridge push --release-dir dist --public-key release-key.asc --as acme/absent/thing@1.0.0"},
 	} {
-		if a := c.want(path, 404, want); !strings.Contains(a.body, `data-copy="command that adds it"`) {
-			t.Errorf("%s: nothing to copy:\n%s", path, a.body)
+		a := c.want(path, 404, tc.fetch, tc.own)
+		if strings.Contains(a.body, fetches) != (tc.fetch != "") || strings.Contains(a.body, takes) != (tc.own != "") {
+			t.Errorf("%s: the commands to copy are others:\n%s", path, a.body)
 		}
+	}
+	if a := c.want("/p/acme/absent/thing", 404, "names the host acme, which is no public registry, because its name has no dot. Do you mean a module"); !strings.Contains(a.body, `href="../../../m/registry.terraform.io/acme/absent/thing"`) {
+		t.Errorf("no link to a module:\n%s", a.body)
 	}
 	c.want("/p/elsewhere.example/acme/widget", 404).lacks(t, "ocibridge push")
 }

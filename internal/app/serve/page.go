@@ -25,9 +25,13 @@ func (s *site) page(o gateway.Options) http.Handler {
 	running, stop := context.WithCancel(context.Background())
 	s.onClose(func() error { stop(); return nil })
 	about := pageSetup{s.repositories, s.settings.Config.ModuleTexts(), s.settings.Config.PulledModuleHosts(), s.settings.gateway().AsksForTokens()}
+	var ca []byte
+	if s.certificates != nil && s.certificates.own != nil {
+		ca = s.certificates.own.CA().Certificate()
+	}
 	p := page.Options{
 		Options: o, Policy: s.policy, Pulls: s.pulls, Setup: about.texts, Reference: about.reference,
-		ModuleRepository: about.moduleRepository, ModuleHost: about.moduleHost,
+		ModuleRepository: about.moduleRepository, ModuleHost: about.moduleHost, CA: ca,
 		List: func(ctx context.Context) page.Names {
 			ctx, cancel := context.WithCancel(ctx)
 			defer cancel()
@@ -42,7 +46,7 @@ func (s *site) page(o gateway.Options) http.Handler {
 		p.Configured = append(p.Configured, c.Address)
 	}
 	if s.repositories.Embedded != nil {
-		p.Changed, p.Recorded = s.changed, s.recordedUse
+		p.Recorded = s.recordedUse
 		p.ListTTL = time.Second // so that the page soon shows a pushed provider
 	}
 	return page.New(p)
@@ -128,10 +132,13 @@ func (p pageSetup) texts(at string, private bool, providers, modules []svchost.H
 	return out
 }
 
-// moduleHost returns the host block for the modules of a host.
-func (p pageSetup) moduleHost(at string, host svchost.Hostname) string {
+// moduleHost returns the host block for the modules of a host and, if providers is true, for its providers.
+func (p pageSetup) moduleHost(at string, host svchost.Hostname, providers bool) string {
 	mirrors, _ := p.mirrors(at)
 	setup := &clientsetup.Setup{URL: at, Tokens: p.tokens, Mirrors: mirrors, Modules: p.modules, Pulled: p.pulled}
+	if providers {
+		setup.StoredProviders = []svchost.Hostname{host}
+	}
 	return written(setup.ModuleHost(host))
 }
 

@@ -87,8 +87,12 @@ func TestPageSaysWhatClientsCanRead(t *testing.T) {
 				t.Errorf("host blocks for stored providers: %t\n%s", got, all.Hosts)
 			}
 			want = fmt.Sprintf("host \"registry.other.example\" {\n  services = {\n    \"modules.v1\" = \"%shosts/registry.other.example/v1/modules/\"\n  }\n}\ncredentials", tc.at)
-			if got := p.moduleHost(tc.at, "registry.other.example"); !strings.HasPrefix(got, want) {
+			if got := p.moduleHost(tc.at, "registry.other.example", false); !strings.HasPrefix(got, want) {
 				t.Errorf("host block of a module:\n%s", got)
+			}
+			want = fmt.Sprintf("host \"registry.other.example\" {\n  services = {\n    \"modules.v1\"   = \"%[1]shosts/registry.other.example/v1/modules/\"\n    \"providers.v1\" = \"%[1]shosts/registry.other.example/v1/providers/\"\n  }\n}\ncredentials", tc.at)
+			if got := p.moduleHost(tc.at, "registry.other.example", true); !strings.HasPrefix(got, want) {
+				t.Errorf("host block of a module, and of providers:\n%s", got)
 			}
 			if got := all.Terraform; !strings.Contains(got, `"`+tc.at+`providers/"`) {
 				t.Errorf("terraform:\n%s", got)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/opencontainers/go-digest"
+	"github.com/opentofu/svchost"
 
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/app/config"
@@ -85,6 +86,7 @@ func (s *site) newPuller(p *pullRules) (*pull.Puller, error) {
 		Push:           s.push(push),
 		CheckDowngrade: push.CheckDowngrade,
 		Scope:          p.Scope,
+		Names:          func(host svchost.Hostname) bool { return s.settings.Origins.Names(p.Selector.Include, host) },
 		Limits:         p.Limits,
 		Budget:         s.budget,
 		StaleIfError:   s.settings.Config.Gateway.StaleIfError,

@@ -207,7 +207,7 @@ func (s *site) gatewayOptions() gateway.Options {
 		o.H1 = s.cache.H1
 	}
 	if s.repositories.Embedded != nil {
-		o.Registry = s.repositories.Embedded.ReadOnly()
+		o.Registry, o.Changed = s.repositories.Embedded.ReadOnly(), s.changed
 	}
 	if g.Redirect {
 		redirects := func(r wire.Settings) bool { return r.RedirectsBlobs }

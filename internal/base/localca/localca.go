@@ -77,6 +77,11 @@ func Open(dir string, log *slog.Logger) (*CA, error) {
 // File returns the path of the PEM file with the CA's certificate, for clients.
 func (ca *CA) File() string { return ca.file }
 
+// Certificate returns the CA's certificate, in PEM.
+func (ca *CA) Certificate() []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: ca.cert.Raw})
+}
+
 // makeOnce creates the folder of a CA if the folder does not exist.
 func makeOnce(dir string) error {
 	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {

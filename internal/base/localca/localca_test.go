@@ -103,6 +103,9 @@ func TestMadeOnce(t *testing.T) {
 		if want := filepath.Join(dir, "ca.pem"); ca.File() != want {
 			t.Errorf("file %s, want %s", ca.File(), want)
 		}
+		if file, err := os.ReadFile(ca.File()); err != nil || !bytes.Equal(ca.Certificate(), file) {
+			t.Errorf("certificate %q, and in the file %q, %v", ca.Certificate(), file, err)
+		}
 		before := read(t, dir).Leaf
 		first := issue(t, ca, hosts)
 		time.Sleep(9 * 365 * day) // virtual time

@@ -28,6 +28,15 @@ func write(t *testing.T, name string, data []byte) {
 	}
 }
 
+func TestNames(t *testing.T) {
+	u := User{CLI: hostBlock(t, "block", "https://registry.acme.example/v1/providers/")}
+	for host, want := range map[svchost.Hostname]bool{"mirror": true, "a.example": true, "mirror:8443": false, "block": true, "other": false, "*": false} {
+		if got := u.Names(patterns("mirror/*/*", "a.example/acme/*", "*/*/*"), host); got != want {
+			t.Errorf("%s is named: %t", host, got)
+		}
+	}
+}
+
 func TestNamedHosts(t *testing.T) {
 	named := namedHosts(patterns("registry.acme.internal/*/*", "a.example:8443/acme/*", "*/*/*"), map[svchost.Hostname]map[string]any{
 		"one.example":   {"providers.v1": "https://localhost:9443/v1/providers/"},

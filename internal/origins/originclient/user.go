@@ -11,6 +11,7 @@ import (
 	"cmp"
 	"net"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/opentofu/svchost"
@@ -41,6 +42,15 @@ func (u User) Registry() *origin.Registry {
 func (u User) Pull(include []subject.Pattern, via string) *origin.Registry {
 	u.Netrc.NoDefault = true
 	return u.client(origin.NewGuard(namedHosts(include, u.CLI.Services(), "providers.v1", "modules.v1")), via)
+}
+
+// Names reports whether the user names a host: in an include pattern, or in a host block of the CLI configuration.
+func (u User) Names(include []subject.Pattern, host svchost.Hostname) bool {
+	_, ok := u.CLI.Services()[host]
+	return ok || slices.ContainsFunc(include, func(p subject.Pattern) bool {
+		of, named := p.ServiceHost()
+		return named && of == host
+	})
 }
 
 // client returns a client whose connections the guard checks. via is the value of the Via header, or "" for none.

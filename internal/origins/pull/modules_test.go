@@ -13,6 +13,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/opentofu/svchost"
+
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/base/subject"
@@ -159,6 +161,23 @@ func TestModulesNeedAPattern(t *testing.T) {
 		}
 		if without := puller(t, &source{}, Options{Scope: Scope{Selector: subject.Selector{Include: tc.include}}}); without.Selects(network) {
 			t.Errorf("%s: modules without an origin", name)
+		}
+	}
+}
+
+// TestHostsWithoutADot shows that a host without a dot and a port is an origin only if the configuration names it.
+func TestHostsWithoutADot(t *testing.T) {
+	named := func(host svchost.Hostname) bool { return host == "mirror" }
+	for address, want := range map[string]bool{
+		"registry.acme.example/acme/widget": true, "mirror/acme/widget": true, "localhost:8443/acme/widget": true,
+		"localhost/acme/widget": false, "terraform-aws-modules/vpc/aws": false,
+	} {
+		a := provider.MustParseAddress(address)
+		if got := puller(t, &source{}, Options{Names: named}).Selects(a); got != want {
+			t.Errorf("%s: %t, want %t", address, got, want)
+		}
+		if got := puller(t, &source{}, Options{}).Selects(a); got != (want && a.Hostname() != "mirror") {
+			t.Errorf("%s without named hosts: %t", address, got)
 		}
 	}
 }

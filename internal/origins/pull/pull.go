@@ -31,6 +31,7 @@ import (
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
+	"github.com/opentofu/svchost"
 
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/base/fresh"
@@ -85,7 +86,11 @@ type Options struct {
 	// CheckDowngrade is [pusher.Pusher.CheckDowngrade]. If it is nil, nothing is refused.
 	CheckDowngrade func(context.Context, *trust.Checksums) error
 	Scope          Scope
-	Limits         Limits
+	// Names reports whether the configuration names a host. A host without a dot and a port is an origin only if it does: no
+	// public registry has such a name, so what looks like a host is probably the first part of a module's address. If Names is
+	// nil, the configuration names no host.
+	Names  func(svchost.Hostname) bool
+	Limits Limits
 	// Budget enforces Limits after [Puller.Begin] has set them. If Budget is nil, the Puller creates its own budget.
 	Budget *Budget
 	// ListTTL is how long an origin's list is current; 0 means 5 min.

@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"github.com/opentofu/svchost"
 	"oras.land/oras-go/v2/errdef"
 
 	"github.com/ocibridge/ocibridge/artifact"
@@ -24,7 +26,12 @@ import (
 
 // Selects implements [catalog.Origin].
 func (p *Puller) Selects(a subject.Address) bool {
-	return p.o.Scope.Selects(a) && (p.o.Modules != nil || subject.TraitsOf(a).Origins)
+	return p.o.Scope.Selects(a) && (p.o.Modules != nil || subject.TraitsOf(a).Origins) && p.isOrigin(a.Hostname())
+}
+
+// isOrigin reports whether a host can be an origin; see [Options.Names].
+func (p *Puller) isOrigin(host string) bool {
+	return strings.ContainsAny(host, ".:") || p.o.Names != nil && p.o.Names(svchost.Hostname(host))
 }
 
 // Offers implements [catalog.Origin].
