@@ -287,7 +287,7 @@ func TestUnusableArtifacts(t *testing.T) {
 		"another version": {func(b *bench, v artifact.Version) {
 			v.Version = provider.MustParseVersion("1.0.1")
 			b.tagVersion(v)
-		}, "belongs to another provider"},
+		}, "belongs to another version"},
 		"too large": {func(b *bench, _ artifact.Version) {
 			b.lie("/manifests/1.0.0", func(w http.ResponseWriter, _ *http.Request) {
 				w.Header().Set("Content-Type", ocispec.MediaTypeImageIndex)
