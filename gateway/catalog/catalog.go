@@ -586,6 +586,17 @@ func (c *Catalog) Known() []subject.Address {
 	return out
 }
 
+// Added returns the results of [Item.Added] that are not zero, of the lists of versions in memory.
+func (c *Catalog) Added() map[subject.Address]time.Time {
+	out := map[subject.Address]time.Time{}
+	for _, a := range c.cache.Good() {
+		if at := a.Value.Added(); !at.IsZero() {
+			out[a.Value.about.subject] = at
+		}
+	}
+	return out
+}
+
 // Saved returns the providers and modules whose versions are on disk and could be served if the registry failed now, in no particular
 // order. It returns at most limit of them, and only those that it finds before ctx ends.
 func (c *Catalog) Saved(ctx context.Context, limit int) []subject.Address {

@@ -62,6 +62,7 @@ type record struct {
 	ETag      string             `json:"etag,omitempty"`
 	Versions  []provider.Version `json:"versions,omitempty"`
 	LeadingV  []provider.Version `json:"leading_v,omitempty"` // see tagList
+	Added     time.Time          `json:"added,omitzero"`      // see Item.Added
 	Tag       ociaddr.Tag        `json:"tag,omitempty"`       // of a module's version
 	Missing   []digest.Digest    `json:"missing,omitempty"`   // manifests that the index names and the registry lacked
 	// Signatures are the signatures of the manifest in Index.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -105,6 +106,7 @@ func (c *Catalog) fetchListing(ctx context.Context, up *upstream, item *Item) (*
 	var omitted []withheld
 	if err == nil {
 		omitted, _ = c.judge(ctx, up, tags)
+		item.added = c.added(up, tags)
 	}
 	if c.list(item, tags, omitted); err != nil {
 		return item, err
@@ -113,6 +115,44 @@ func (c *Catalog) fetchListing(ctx context.Context, up *upstream, item *Item) (*
 		return before.Value, nil
 	}
 	return item, nil
+}
+
+// added returns when the registry's list of versions last gained a version, as far as the catalog has seen: now, if the previous
+// answer lacks one of the versions in tags. A first answer has nothing to be compared with. A record on disk that is too old to be served
+// is a previous answer, too.
+func (c *Catalog) added(up *upstream, tags tagList) time.Time {
+	var before []provider.Version
+	var added time.Time
+	switch last := up.last; {
+	case last != nil && (last.Err == nil || errors.Is(last.Err, ErrAbsent)):
+		before, added = last.Value.tags.versions, last.Value.added
+	case last == nil && c.disk != nil:
+		r, ok := c.disk.record(filepath.Join(c.disk.folder(up.subject), listName))
+		if !ok || r.Provider != pathOf(up.subject) {
+			return added
+		}
+		before, added = r.Versions, r.Added
+	default:
+		return added
+	}
+	if gains(before, tags.versions) {
+		return time.Now().Round(0) // later, the clock on the wall decides whether this is in the future
+	}
+	return added
+}
+
+// gains reports whether the sorted list after has a version that the sorted list before lacks.
+func gains(before, after []provider.Version) bool {
+	n := 0
+	for _, v := range after {
+		for n < len(before) && before[n].Compare(v) < 0 {
+			n++
+		}
+		if n == len(before) || before[n] != v {
+			return true
+		}
+	}
+	return false
 }
 
 // lists reports whether two lists of versions are equal.

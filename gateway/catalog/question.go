@@ -162,6 +162,7 @@ type Item struct {
 	about    question
 	evidence *artifact.Evidence
 	tags     tagList    // only in a list of versions
+	added    time.Time  // see Added
 	withheld []withheld // the versions that a list omits besides those that rules deny by their versions, oldest first
 	verdict  approval.Verdict
 	approval string // the name of the question whether the version is approved; "" in other items
@@ -179,6 +180,16 @@ type Item struct {
 
 	savedAt   atomic.Int64 // the time in the item's record on disk, in Unix nanoseconds; 0 if there is none
 	documents [documentKinds]atomic.Pointer[cachedDocument]
+}
+
+// Added returns when the catalog saw that the registry's list of versions had gained a version since the answer before. The
+// push was earlier, by at most the time between both answers. The result is zero if the catalog has seen no such change, and
+// in items that are no lists of the registry.
+func (i *Item) Added() time.Time {
+	if i.added.After(time.Now()) {
+		return time.Time{} // the clock was wrong
+	}
+	return i.added
 }
 
 // Document is a kind of document that can be cached with an item.

@@ -133,7 +133,7 @@ func (c *Catalog) write(up *upstream, item *Item, at time.Time) error {
 
 // newRecord returns the record of an item. at is when the registry last confirmed the item.
 func newRecord(item *Item, at time.Time) record {
-	r := record{Provider: pathOf(item.about.subject), Version: item.Version, Confirmed: at, ETag: item.tags.etag, Versions: item.tags.versions, LeadingV: item.tags.leadingV}
+	r := record{Provider: pathOf(item.about.subject), Version: item.Version, Confirmed: at, ETag: item.tags.etag, Versions: item.tags.versions, LeadingV: item.tags.leadingV, Added: item.added}
 	if found := item.Found; found != nil {
 		r.Index = found.Index
 		r.Tag = found.Tag
@@ -193,7 +193,7 @@ func (c *Catalog) read(up *upstream) (item *Item, at time.Time, err error) {
 	case listing:
 		tags := tagList{r.Versions, r.LeadingV, r.ETag}
 		omitted, complete := c.judge(c.ctx, up, tags)
-		item.undecided = !complete
+		item.undecided, item.added = !complete, r.Added
 		c.list(item, tags, omitted)
 		return item, r.Confirmed, nil
 	case approvals:

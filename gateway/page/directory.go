@@ -40,7 +40,6 @@ type directory struct {
 	catalog    *catalog.Catalog
 	lists      *fresh.Cache[string, listed]  // the registry's list, with "" as the only key; nil if the registry has no catalog
 	saved      *fresh.Cache[string, []entry] // the entries on disk, with "" as the only key
-	changed    func(entry) time.Time         // when an entry that is not in the registry's list last changed; may be nil
 
 	building sync.Mutex // held while a new index is built
 	last     atomic.Pointer[index]
@@ -50,7 +49,9 @@ type directory struct {
 type listed struct {
 	entries  []entry
 	changed  map[entry]time.Time // when the lists of versions last changed, if the registry knows
+	appeared map[entry]time.Time // when the gateway saw that the registry's list had gained the entry
 	complete bool                // the registry has no others
+	covers   bool                // the entries include all those of a complete list
 	pending  bool                // the list of the registry has not arrived yet
 	failed   bool                // a registry failed to send the latest list
 	// at is when the registries last sent their lists. It is zero if they have not since the start of the gateway.
@@ -93,7 +94,6 @@ type index struct {
 	names     []int  // for each entry, the beginning of its name in texts
 	providers []entry
 	modules   []entry
-	newest    func() (providers, modules []entry) // the same, last change first
 
 	of    *fresh.Answer[listed] // the registry's list
 	size  int                   // the number of answers in the catalog's memory
@@ -162,14 +162,6 @@ func (d *directory) build(ctx context.Context, list *fresh.Answer[listed]) *inde
 	}
 	i.texts = texts.String()
 	i.providers, i.modules = split(i.entries)
-	var once sync.Once
-	var providers, modules []entry
-	i.newest = func() ([]entry, []entry) {
-		once.Do(func() {
-			providers, modules = i.lastChangedFirst(i.providers, d.changed), i.lastChangedFirst(i.modules, d.changed)
-		})
-		return providers, modules
-	}
 	return i
 }
 
@@ -177,27 +169,6 @@ func (d *directory) build(ctx context.Context, list *fresh.Answer[listed]) *inde
 func (i *index) has(e entry) bool {
 	_, ok := slices.BinarySearchFunc(i.entries, e, byName)
 	return ok
-}
-
-// lastChangedFirst sorts entries by the time of their last change. Entries whose time is unknown come last, by name.
-func (i *index) lastChangedFirst(all []entry, changed func(entry) time.Time) []entry {
-	type dated struct {
-		entry
-		at time.Time
-	}
-	sorted := make([]dated, len(all))
-	for n, e := range all {
-		sorted[n] = dated{e, i.changed[e]}
-		if sorted[n].at.IsZero() && changed != nil {
-			sorted[n].at = changed(e)
-		}
-	}
-	slices.SortStableFunc(sorted, func(a, b dated) int { return b.at.Compare(a.at) })
-	out := make([]entry, len(all))
-	for n, d := range sorted {
-		out[n] = d.entry
-	}
-	return out
 }
 
 // listed returns the registry's list, or nil if there is none, or if it has not arrived in time.
@@ -221,14 +192,17 @@ func requestList(ctx context.Context, o Options, last *fresh.Answer[listed]) (l 
 	if len(l.entries) > maxListed {
 		l.entries, l.complete = l.entries[:maxListed], false
 	}
-	if !l.failed {
+	if l.covers = l.complete && !l.failed; !l.failed {
 		l.at = time.Now()
 	}
 	if last != nil && (l.failed || len(l.entries) == 0 && !l.complete) {
-		l.entries, l.at = append(l.entries, last.Value.entries...), last.Value.at
+		l.entries, l.at, l.covers = append(l.entries, last.Value.entries...), last.Value.at, last.Value.covers
 	}
 	l.entries = slices.SortedFunc(slices.Values(l.entries), byName) // an index is built faster if this part is already sorted
 	l.entries = slices.Compact(l.entries)
+	if last != nil {
+		l.appeared = appeared(&last.Value, l.entries)
+	}
 	if o.Changed == nil {
 		return l
 	}
@@ -239,6 +213,26 @@ func requestList(ctx context.Context, o Options, last *fresh.Answer[listed]) (l 
 		}
 	}
 	return l
+}
+
+// appeared returns when the gateway saw the registry's list gain entries. A new repository was pushed about then. An entry that the last
+// list lacks is new only if that list covers a complete one.
+func appeared(last *listed, entries []entry) map[entry]time.Time {
+	out := map[entry]time.Time{}
+	now := time.Now().Round(0) // times are compared by the clock on the wall
+	before := last.entries
+	for _, e := range entries {
+		for len(before) > 0 && byName(before[0], e) < 0 {
+			before = before[1:]
+		}
+		switch at := last.appeared[e]; {
+		case !at.IsZero() && !at.After(now): // a time in the future comes from a wrong clock
+			out[e] = at
+		case last.covers && (len(before) == 0 || before[0] != e):
+			out[e] = now
+		}
+	}
+	return out
 }
 
 // entry is a provider or a module on a page.

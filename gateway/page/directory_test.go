@@ -2,7 +2,9 @@ package page
 
 import (
 	"context"
+	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/gateway"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/internal/base/fresh"
 	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/provider"
@@ -77,6 +80,45 @@ func TestDirectory(t *testing.T) {
 		time.Sleep(6 * time.Second)
 		see(listed{entries: two}, 2)
 		synctest.Wait()
+	})
+}
+
+// TestAppeared shows which entries of the registry's list are new: those that a complete list before lacks. Failed lists add entries,
+// and after an incomplete list, nothing is known to be new.
+func TestAppeared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var last *fresh.Answer[listed]
+		began := time.Now()
+		list := func(names string, complete, failed bool, want string) {
+			t.Helper()
+			time.Sleep(time.Minute)
+			l := requestList(t.Context(), Options{List: func(context.Context) Names {
+				n := Names{Complete: complete, Failed: failed}
+				for _, name := range names {
+					n.All = append(n.All, provider.MustParseAddress("registry.acme.example/acme/"+string(name)))
+				}
+				return n
+			}}, last)
+			var got []string
+			for e, at := range l.appeared {
+				got = append(got, fmt.Sprintf("%s%d", e.Short(), int(at.Sub(began).Minutes())))
+			}
+			slices.Sort(got)
+			if strings.Join(got, " ") != want {
+				t.Errorf("%q: appeared %v, want %s", names, got, want)
+			}
+			last = &fresh.Answer[listed]{Value: l}
+		}
+		list("ab", true, false, "")
+		list("", false, true, "")
+		list("bc", false, true, "c3")
+		list("abcd", true, false, "c3 d4")
+		list("abd", true, false, "d4")
+		list("abce", false, false, "c6 e6")
+		list("abcef", true, false, "c6 e6")
+		list("gabcef", true, false, "c6 e6 g8")
+		last.Value.appeared[entry{provider.MustParseAddress("registry.acme.example/acme/g")}] = time.Now().Add(time.Hour) // the clock has gone backwards
+		list("gabcef", true, false, "c6 e6")
 	})
 }
 

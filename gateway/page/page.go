@@ -130,6 +130,7 @@ type page struct {
 	Options
 	directory *directory
 	summaries *fresh.Cache[entry, summary]
+	orders    orders
 	pulls     bool // the gateway fetches some providers from their origins
 	routes    *mux.Router
 }
@@ -148,7 +149,6 @@ func New(o Options) http.Handler {
 	p := &page{Options: o, pulls: pulls}
 	p.directory = newDirectory(o)
 	p.summaries = p.newSummaries()
-	p.directory.changed = p.lastChange
 	r := mux.NewRouter().SkipClean(true)
 	r.NotFoundHandler = http.HandlerFunc(p.notFound)
 	r.HandleFunc("/", p.front)

@@ -31,9 +31,17 @@ type frontView struct {
 	Total     string       // such as 2 providers and 1 module
 	What      string       // what is known to be served: Providers, Modules, or both, also if nothing is known
 	Newest    bool         // the tables begin with the last change
+	Undated   undatedView  // only with Newest
 	Trouble   *troubleView // nil if the registry answers
 	Locked    bool         // providers and modules are visible only after signing in
 	Pulls     bool         // missing versions are fetched from origins
+}
+
+// undatedView says what the order of the tables does not know.
+type undatedView struct {
+	Of      int  // the number of providers and modules
+	Count   int  // the number of those whose last change is unknown
+	Reading bool // the gateway has not yet read everything about them
 }
 
 // front shows the client configuration to everyone, and providers and modules to users who may read them.
@@ -73,8 +81,11 @@ func (p *page) frontTables(r *http.Request, who *access.Client, v *frontView) (o
 		v.What = "Modules"
 	}
 	if v.Newest {
-		providers, modules = k.newest()
-		providers, modules = p.readable(who, providers), p.readable(who, modules)
+		o, reading := p.newestFirst(r.Context(), k, who)
+		noProviders, noModules := p.readable(who, o.providers.undated), p.readable(who, o.modules.undated)
+		v.Undated = undatedView{len(providers) + len(modules), len(noProviders) + len(noModules), reading}
+		providers = slices.Concat(p.readable(who, o.providers.dated), noProviders)
+		modules = slices.Concat(p.readable(who, o.modules.dated), noModules)
 	}
 	asked, order := r.URL.Query(), ""
 	if v.Newest {
@@ -87,6 +98,12 @@ func (p *page) frontTables(r *http.Request, who *access.Client, v *frontView) (o
 	modulePages.label("the modules", "Previous", "Next")
 	modulePages.link("modules", "#modules", url.Values{"order": {order}, "providers": {pages.current()}})
 	rows := p.overviews(r.Context(), k, slices.Concat(providers[from:to], modules[fromModule:toModule]))
+	if v.Newest {
+		// The rows may have just been read again.
+		last := func(a, b overviewView) int { return b.Changed.Compare(a.Changed) }
+		slices.SortStableFunc(rows[:to-from], last)
+		slices.SortStableFunc(rows[to-from:], last)
+	}
 	v.Providers, v.Modules = newTable(r, rows[:to-from], !v.Newest), newTable(r, rows[to-from:], !v.Newest)
 	v.Providers.Pages, v.Modules.Pages, v.Modules.Modules = pages, modulePages, true
 	v.Trouble = p.troubleOf(k, v.Providers, v.Modules)

@@ -31,7 +31,12 @@ const (
 type summary struct {
 	Newest   *rowView // the newest stored version
 	Versions int      // the number of stored versions, including denied versions
+
+	added time.Time // when the gateway saw the registry's list gain a version; zero if it has not
 }
+
+// lacksAnswers reports whether the registry has not described the newest version in time.
+func (s summary) lacksAnswers() bool { return s.Newest != nil && s.Newest.State == rowUnknown }
 
 // newSummaries returns the cache of summaries. A summary is read from the catalog when a page first shows it.
 func (p *page) newSummaries() *fresh.Cache[entry, summary] {
@@ -61,7 +66,7 @@ func (p *page) summarize(ctx context.Context, e entry) (summary, error) {
 	}
 	newest := newestOf(list.Versions)
 	if newest.IsZero() {
-		return summary{Versions: len(list.All())}, nil
+		return summary{Versions: len(list.All()), added: list.Added()}, nil
 	}
 	var row rowView
 	if m, ok := e.Address.(module.Address); ok {
@@ -70,7 +75,7 @@ func (p *page) summarize(ctx context.Context, e entry) (summary, error) {
 		row = p.row(ctx, view, list, newest)
 		p.addRecord(ctx, view, list.Address, &row)
 	}
-	return summary{&row, len(list.All())}, nil
+	return summary{&row, len(list.All()), list.Added()}, nil
 }
 
 // inHalf calls read with half of the time until the deadline of ctx. If the registry does not answer, read gets the last answer at the
@@ -107,7 +112,7 @@ type overviewView struct {
 	entry
 	summary
 	known   bool      // the registry has answered
-	Changed time.Time // when its versions last changed, or else when the newest one was published; zero if unknown
+	Changed time.Time // when its versions last changed; zero if unknown, see index.lastChange
 }
 
 // groupView is the part of a table with one host and namespace.
@@ -137,7 +142,7 @@ func (t tableView) Grouped() bool { return !t.Empty() && t.Groups[0].Name != "" 
 func (t tableView) lacksAnswers() bool {
 	for _, group := range t.Groups {
 		for _, row := range group.Rows {
-			if !row.known || row.Newest != nil && row.Newest.State == rowUnknown {
+			if !row.known || row.summary.lacksAnswers() {
 				return true
 			}
 		}
@@ -186,17 +191,7 @@ func (p *page) overviews(ctx context.Context, k *index, all []entry) []overviewV
 	group.Wait()
 	for i := range out {
 		o := &out[i]
-		if o.Changed = k.changed[o.entry]; o.Changed.IsZero() && o.Newest != nil {
-			o.Changed = o.Newest.Date()
-		}
+		o.Changed = k.lastChange(o.entry, o.summary, time.Time{})
 	}
 	return out
-}
-
-// lastChange returns the time of the newest version's publication, if it is known without reading anything.
-func (p *page) lastChange(e entry) time.Time {
-	if a := p.summaries.Last(e); a != nil && a.Value.Newest != nil {
-		return a.Value.Newest.Date()
-	}
-	return time.Time{}
 }
