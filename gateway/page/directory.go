@@ -3,6 +3,7 @@ package page
 import (
 	"cmp"
 	"context"
+	"iter"
 	"net/url"
 	"slices"
 	"strings"
@@ -88,16 +89,63 @@ func newDirectory(o Options) *directory {
 
 // index has the known names, without duplicates. It does not change, so that requests share it.
 type index struct {
-	listed           // in natural order
-	texts     string // the lower-case texts in which a search looks for words, one after another in the order of the entries
-	ends      []int  // for each entry, the end of its text
-	names     []int  // for each entry, the beginning of its name in texts
+	listed                // in natural order
+	keys      texts       // of the entries: the texts in which a search looks for words
+	paths     texts       // the same without hosts, from the slash behind it
+	hosts     []hostRange // of the entries, in their order
+	names     []int       // for each entry, the beginning of its name in keys
 	providers []entry
 	modules   []entry
 
 	of    *fresh.Answer[listed] // the registry's list
 	size  int                   // the number of answers in the catalog's memory
 	built time.Time
+}
+
+// texts are the texts of entries, in lower case, one after another in the order of the entries.
+type texts struct {
+	all  string
+	ends []int // for each entry, the end of its text
+}
+
+// hostRange is the range of the entries of one host.
+type hostRange struct {
+	names    string // both forms of the host's name, in lower case, each with "\n" at its end
+	from, to int
+}
+
+// begin returns where the text of the n-th entry begins.
+func (t texts) begin(n int) int {
+	if n == 0 {
+		return 0
+	}
+	return t.ends[n-1]
+}
+
+// text returns the text of the n-th entry.
+func (t texts) text(n int) string { return t.all[t.begin(n):t.ends[n]] }
+
+// containing returns which entries of a range have texts that contain a word. It looks in all texts at once.
+func (t texts) containing(word string, from, to int) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		at, all := t.begin(from), t.all[:t.begin(to)]
+		for n := from; n < to; n++ {
+			end := t.ends[n]
+			if at >= end {
+				continue
+			}
+			found := strings.Index(all[at:], word)
+			if found < 0 {
+				return
+			}
+			if at += found; at >= end {
+				continue
+			}
+			if at = end; !yield(n) {
+				return
+			}
+		}
+	}
 }
 
 // known returns the known names. If the registry's list is missing or too old, known requests a new list and waits
@@ -153,14 +201,19 @@ func (d *directory) build(ctx context.Context, list *fresh.Answer[listed]) *inde
 	}
 	slices.SortFunc(all, byName)
 	i.entries = slices.Compact(all)
-	var texts strings.Builder
-	for _, e := range i.entries {
-		host, namespace, _ := strings.Cut(e.Path(), "/")
-		i.names = append(i.names, texts.Len()+len(host)+len("/")+strings.IndexByte(namespace, '/')+len("/"))
-		texts.WriteString(e.key() + "\n")
-		i.ends = append(i.ends, texts.Len())
+	var keys, paths strings.Builder
+	for n, e := range i.entries {
+		host, path, _ := strings.Cut(e.Path(), "/")
+		i.names = append(i.names, keys.Len()+len(host)+len("/")+strings.IndexByte(path, '/')+len("/"))
+		keys.WriteString(e.key() + "\n")
+		paths.WriteString("/" + strings.ToLower(path) + "\n")
+		i.keys.ends, i.paths.ends = append(i.keys.ends, keys.Len()), append(i.paths.ends, paths.Len())
+		if n == 0 || i.entries[n-1].Hostname() != host {
+			i.hosts = append(i.hosts, hostRange{names: host + "\n" + strings.ToLower(displayHost(host)) + "\n", from: n})
+		}
+		i.hosts[len(i.hosts)-1].to = n + 1
 	}
-	i.texts = texts.String()
+	i.keys.all, i.paths.all = keys.String(), paths.String()
 	i.providers, i.modules = split(i.entries)
 	return i
 }

@@ -131,3 +131,52 @@ func TestHumanBytes(t *testing.T) {
 		}
 	}
 }
+
+// TestMatches shows that a search finds the entries whose keys contain all words: words in a host, in a path, and in both, and in
+// both forms of a host's name.
+func TestMatches(t *testing.T) {
+	c, err := catalog.New(catalog.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	d := &directory{catalog: c}
+	for _, host := range []string{"acme.example", "registry.acme.example", "xn--bcher-kva.example", "example.net"} {
+		for _, name := range []string{"acme/net", "acme/widget", "example/acme", "io/bücher"} {
+			if p, err := provider.ParseAddress(host + "/" + name); err == nil {
+				d.configured = append(d.configured, entry{p})
+			}
+			if m, err := module.ParseAddress(host + "/" + name + "/aws"); err == nil {
+				d.configured = append(d.configured, entry{m})
+			}
+		}
+	}
+	i := d.build(t.Context(), nil)
+	if len(i.hosts) != 4 || len(i.entries) < 20 {
+		t.Fatalf("%d hosts, %d entries", len(i.hosts), len(i.entries))
+	}
+	words := []string{"", "/"}
+	for _, e := range i.entries { // all their parts
+		key := strings.TrimSpace(e.key())
+		for begin := range key {
+			for end := begin + 1; end <= len(key); end++ {
+				if word := key[begin:end]; !strings.Contains(word, "\n") {
+					words = append(words, word)
+				}
+			}
+		}
+	}
+	for _, word := range words {
+		for _, query := range [][]string{{word}, {word, "acme"}, {"e", word}, {word + "x"}} {
+			var want []int
+			for n, e := range i.entries {
+				if containsAll(e.key(), query) {
+					want = append(want, n)
+				}
+			}
+			if got := slices.Collect(i.matches(query)); !slices.Equal(got, want) {
+				t.Fatalf("%q: %d, want %d", query, got, want)
+			}
+		}
+	}
+}

@@ -226,32 +226,25 @@ func (p *page) first(k *index, who *access.Client, query string, most int) (firs
 }
 
 // matches returns the positions of the entries whose texts contain all words, in lower case. It looks for the first word in the
-// texts of all entries at once, because a search while typing runs at each key.
+// texts of all entries at once, because a search while typing runs at each key. It leaves out the hosts, whose names are the longest
+// part and mostly equal, unless the word may reach into one.
 func (i *index) matches(words []string) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		first, others := "", words
 		if len(words) > 0 {
 			first, others = words[0], words[1:]
 		}
-		at := 0
-		for n, end := range i.ends {
-			if at >= end {
-				continue
+		for _, h := range i.hosts {
+			of, word := i.paths, first
+			if end, _, more := strings.Cut(first, "/"); strings.Contains(h.names, first) {
+				word = "" // each entry of the host contains it
+			} else if more && strings.Contains(h.names, end+"\n") {
+				of = i.keys // it may begin in the host
 			}
-			found := strings.Index(i.texts[at:], first)
-			if found < 0 {
-				return
-			}
-			if at += found; at >= end {
-				continue
-			}
-			begin := 0
-			if n > 0 {
-				begin = i.ends[n-1]
-			}
-			at = end
-			if containsAll(i.texts[begin:end], others) && !yield(n) {
-				return
+			for n := range of.containing(word, h.from, h.to) {
+				if containsAll(i.keys.text(n), others) && !yield(n) {
+					return
+				}
 			}
 		}
 	}
@@ -435,7 +428,7 @@ func containsAll(text string, words []string) bool {
 // rank orders the results of a search for one word: names that are equal to the word, names that begin with the word,
 // and all others.
 func (i *index) rank(n int, word string) int {
-	rest, begins := strings.CutPrefix(i.texts[i.names[n]:i.ends[n]], word)
+	rest, begins := strings.CutPrefix(i.keys.all[i.names[n]:i.keys.ends[n]], word)
 	switch {
 	case begins && strings.IndexByte("/\n", rest[0]) >= 0:
 		return 0
