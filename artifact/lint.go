@@ -13,11 +13,11 @@ import (
 	"strings"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
-	"golang.org/x/sync/errgroup"
 	"oras.land/oras-go/v2/errdef"
 	"oras.land/oras-go/v2/registry"
 
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/panics"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 )
@@ -207,7 +207,7 @@ func (l *linter) reportIgnored(found *Version, f flaw) {
 // lintPackages checks the platform manifests and their layers concurrently.
 func (l *linter) lintPackages(ctx context.Context) error {
 	each := make([]linter, len(l.found.Packages))
-	g, ctx := errgroup.WithContext(ctx)
+	g, ctx := panics.WithContext(ctx)
 	g.SetLimit(manifestFetches)
 	for i := range l.found.Packages {
 		each[i] = linter{store: l.store, provider: l.provider, version: l.version}

@@ -10,8 +10,8 @@ import (
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
-	"golang.org/x/sync/errgroup"
 
+	"github.com/ocibridge/ocibridge/internal/base/panics"
 	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
@@ -171,7 +171,7 @@ func Children(ctx context.Context, store ReferenceFetcher, tag string) ([]digest
 // packages. It moves packages without a manifest to v.Missing. It returns an error if more than mayMiss manifests
 // are missing, or if no package remains.
 func resolvePackages(ctx context.Context, store Fetcher, v *Version, a provider.Address, ver provider.Version, mayMiss int32) error {
-	g, ctx := errgroup.WithContext(ctx)
+	g, ctx := panics.WithContext(ctx)
 	g.SetLimit(manifestFetches)
 	var missing atomic.Int32
 	for i := range v.Packages {

@@ -10,12 +10,12 @@ import (
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
-	"golang.org/x/sync/errgroup"
 	"oras.land/oras-go/v2/errdef"
 	"oras.land/oras-go/v2/registry/remote/errcode"
 
 	"github.com/ocibridge/ocibridge/approval"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/panics"
 	"github.com/ocibridge/ocibridge/internal/base/refusals"
 	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/ociaddr"
@@ -307,7 +307,7 @@ func signatureLayers(manifest digest.Digest, data []byte) (out []signatureLayer)
 // fetchAll calls fetch for the numbers below n, some of them concurrently. It ignores errors that wrap [ErrMissing]: a list of
 // referrers can name a manifest that was deleted.
 func fetchAll(ctx context.Context, n int, fetch func(ctx context.Context, i int) error) error {
-	g, ctx := errgroup.WithContext(ctx)
+	g, ctx := panics.WithContext(ctx)
 	g.SetLimit(signatureFetches)
 	for i := range n {
 		g.Go(func() error {

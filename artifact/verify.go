@@ -9,10 +9,10 @@ import (
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
-	"golang.org/x/sync/errgroup"
 	"oras.land/oras-go/v2/errdef"
 
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/panics"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
@@ -285,7 +285,7 @@ var errFound = errors.New("found")
 // the first error or signed version.
 func FindSigned(ctx context.Context, versions []provider.Version, verdict func(context.Context, provider.Version) (trust.Verdict, error)) (signed provider.Version, found bool, err error) {
 	var hit atomic.Pointer[provider.Version]
-	group, reading := errgroup.WithContext(ctx)
+	group, reading := panics.WithContext(ctx)
 	group.SetLimit(verdictReads)
 	for _, v := range slices.Backward(versions) { // the newest version is most likely to be signed
 		group.Go(func() error {

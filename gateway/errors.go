@@ -21,6 +21,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/base/document"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 	"github.com/ocibridge/ocibridge/internal/base/outgoing"
+	"github.com/ocibridge/ocibridge/internal/base/panics"
 	"github.com/ocibridge/ocibridge/internal/base/subject"
 )
 
@@ -43,7 +44,7 @@ func StatusOf(err error) int {
 		return http.StatusNotFound
 	case errors.Is(err, catalog.ErrDenied):
 		return http.StatusUnavailableForLegalReasons
-	case errors.Is(err, errPanic):
+	case errors.As(err, new(*panics.Error)):
 		return http.StatusInternalServerError
 	case errors.Is(err, archives.ErrStalled), errors.Is(err, context.DeadlineExceeded), errors.As(err, &network) && network.Timeout():
 		return http.StatusGatewayTimeout
@@ -140,6 +141,8 @@ func (g *gateway) sayDenied(r *http.Request, err error) string {
 func saidOf(err error) string {
 	_, limited := pauseOf(err)
 	switch {
+	case errors.As(err, new(*panics.Error)):
+		return "this gateway has a bug that what was requested reaches"
 	case limited:
 		return "this gateway has reached a limit of its fetches from origins"
 	case errors.Is(err, catalog.ErrSource):

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net/http"
 	"regexp"
-	"runtime/debug"
 	"strings"
 	"time"
 
@@ -17,6 +16,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/gateway/access"
 	"github.com/ocibridge/ocibridge/gateway/lastuse"
+	"github.com/ocibridge/ocibridge/internal/base/panics"
 	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/base/telemetry"
 	"github.com/ocibridge/ocibridge/provider"
@@ -92,7 +92,7 @@ func (g *gateway) logged(next http.Handler) http.Handler {
 		defer func() {
 			if p := recover(); p != nil {
 				if p != http.ErrAbortHandler {
-					g.Log.ErrorContext(ctx, "panic", "path", r.URL.Path, "panic", p, "stack", string(debug.Stack()))
+					panics.Log(ctx, g.Log, p, "path", r.URL.Path)
 				}
 				out.Code = statusAborted
 				defer panic(http.ErrAbortHandler)

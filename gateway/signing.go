@@ -9,10 +9,10 @@ import (
 	"slices"
 
 	"github.com/opencontainers/go-digest"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/internal/base/panics"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
 )
@@ -134,7 +134,7 @@ func (g *gateway) addKeyless(ctx context.Context, view catalog.View, item *catal
 	if signed, err := g.storesSigned(ctx, item.Address); err != nil || signed {
 		return err
 	}
-	group, ctx := errgroup.WithContext(ctx)
+	group, ctx := panics.WithContext(ctx)
 	group.SetLimit(versionReads)
 	for i, v := range item.Versions {
 		if list[i] != nil {

@@ -8,17 +8,15 @@ import (
 	"log/slog"
 	"net/http"
 	"regexp"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/gateway/verify"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/panics"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
 )
@@ -77,24 +75,17 @@ func (g *gateway) serveVersions(w http.ResponseWriter, r *http.Request, a provid
 	return err
 }
 
-// errPanic is the error of requests whose list could not be made because of a bug. The log has the panic.
-var errPanic = errors.New("a list was not made because of a bug: see \"panic\" in the log")
-
 // sharedList returns the answer that list makes. Requests that arrive meanwhile with the same key share the answer,
 // because a list of thousands of versions takes megabytes while it is made. The function list continues when a
 // client leaves.
 func (g *gateway) sharedList(ctx context.Context, key string, list func(context.Context) (*answer, error)) (*answer, error) {
-	made := g.lists.DoChan(key, func() (_ any, err error) {
+	made := g.lists.DoChan(key, func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.limits.metadata)
 		defer cancel()
-		defer func() {
-			// DoChan would repeat the panic in a goroutine of its own, where nothing can recover from it.
-			if p := recover(); p != nil {
-				g.Log.ErrorContext(ctx, "panic", "panic", p, "stack", string(debug.Stack()))
-				err = errPanic
-			}
-		}()
-		return list(ctx)
+		var out *answer
+		// DoChan would repeat a panic in a goroutine of its own, where nothing can recover from it.
+		err := panics.Catch(ctx, g.Log, func() (err error) { out, err = list(ctx); return err })
+		return out, err
 	})
 	select {
 	case result := <-made:
@@ -189,7 +180,7 @@ func (g *gateway) listSigned(ctx context.Context, view catalog.View, item *catal
 	a, versions := item.Address, item.Versions
 	out := make([]*listedVersionJSON, len(versions))
 	trouble := make([]error, len(versions))
-	group, ctx := errgroup.WithContext(ctx)
+	group, ctx := panics.WithContext(ctx)
 	group.SetLimit(versionReads)
 	for i, v := range versions {
 		group.Go(func() error {

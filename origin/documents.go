@@ -13,10 +13,9 @@ import (
 	"slices"
 	"strings"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/ocibridge/ocibridge/internal/base/document"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/panics"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
 )
@@ -140,7 +139,7 @@ func (r *Registry) metadata(ctx context.Context, a provider.Address, v provider.
 		return nil, fmt.Errorf("%s: %w", a, err)
 	}
 	metas := make([]*packageMeta, len(platforms))
-	g, ctx := errgroup.WithContext(ctx)
+	g, ctx := panics.WithContext(ctx)
 	g.SetLimit(metadataRequests)
 	for i, p := range platforms {
 		g.Go(func() error {

@@ -15,10 +15,10 @@ import (
 
 	"github.com/opentofu/svchost"
 	"github.com/opentofu/svchost/disco"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 	"github.com/ocibridge/ocibridge/internal/base/outgoing"
+	"github.com/ocibridge/ocibridge/internal/base/panics"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
 )
@@ -278,7 +278,7 @@ func (r *Registry) claims(ctx context.Context, a provider.Address, v provider.Ve
 	if string(m.SigningKeys) != "null" {
 		c.SigningKeys = m.SigningKeys
 	}
-	g, ctx := errgroup.WithContext(ctx)
+	g, ctx := panics.WithContext(ctx)
 	g.Go(func() (err error) {
 		if c.SHA256SUMS, err = r.getDocument(ctx, m.shasums); err != nil {
 			return hint.Wrap(fmt.Errorf("SHA256SUMS: %w", err), "without its checksum document no package can be checked; nothing was stored")

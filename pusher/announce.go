@@ -1,6 +1,7 @@
 package pusher
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -20,7 +21,7 @@ import (
 type ownAnnouncement struct {
 	id        string
 	tag       ociaddr.Tag
-	version   artifact.Version   // the packages and the signed evidence of this push
+	version   artifact.Version   // the packages, the signed evidence and the documentation of this push
 	writtenAt time.Time          // when the announcement was last written, by the local clock
 	openAt    time.Time          // when it was last written as not done, by the registry's clock
 	manifest  ocispec.Descriptor // the manifest that the tag names
@@ -28,7 +29,7 @@ type ownAnnouncement struct {
 
 // announced returns the push's own announcement in the form in which other pushes read it.
 func (o *ownAnnouncement) announced() repo.Announced {
-	return repo.Announced{Tag: o.tag, Manifest: o.manifest, Packages: o.version.Packages, Evidence: o.version.Evidence}
+	return repo.Announced{Tag: o.tag, Manifest: o.manifest, Packages: o.version.Packages, Evidence: o.version.Evidence, Docs: o.version.Docs}
 }
 
 // otherPushes holds what other pushes of the version have announced.
@@ -36,6 +37,7 @@ type otherPushes struct {
 	all       []repo.Announced
 	packages  []artifact.Package  // the packages of all announcements, newest announcement first
 	evidence  *ocispec.Descriptor // the newest signed evidence; nil: none
+	docs      *ocispec.Descriptor // the newest documentation; nil: none
 	open      bool                // one of the pushes might still write the version's index
 	ownListed bool                // the registry has this push's own announcement
 }
@@ -63,6 +65,7 @@ func (w *push) announcements(ctx context.Context) (otherPushes, error) {
 	slices.SortStableFunc(out.all, func(a, b repo.Announced) int { return b.At.Compare(a.At) })
 	for _, a := range out.all {
 		out.packages = append(out.packages, a.Packages...)
+		out.docs = cmp.Or(out.docs, a.Docs)
 		if out.evidence == nil {
 			if out.evidence, err = w.signedEvidence(ctx, a.Evidence); err != nil {
 				return out, err
@@ -105,11 +108,14 @@ func (w *push) announce(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		if err := w.offerDocs(ctx); err != nil {
+			return err
+		}
 		own := &ownAnnouncement{id: ociaddr.NewAnnouncementID()}
 		if own.tag, err = ociaddr.AnnouncementTag(w.release.Version(), own.id); err != nil {
 			return err
 		}
-		own.version = artifact.Version{Owner: w.release.Provider(), Version: w.release.Version(), Protocols: w.release.Protocols, Packages: w.packages}
+		own.version = artifact.Version{Owner: w.release.Provider(), Version: w.release.Version(), Protocols: w.release.Protocols, Packages: w.packages, Docs: w.offeredDocs}
 		if w.sums.Verdict() == trust.Signed {
 			own.version.Evidence = w.offeredEvidence
 		}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/panics"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/pgp"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/pushbench"
 	realorigin "github.com/ocibridge/ocibridge/origin"
@@ -231,6 +232,23 @@ func TestUploadThatStalls(t *testing.T) {
 		t.Errorf("error %v (hint %q)", err, hint.Of(err))
 	}
 	b.Registry.Intercept(nil)
+	if v := b.Tagged(); v != nil {
+		t.Errorf("tagged %+v", v)
+	}
+}
+
+// TestBugWhileAPackageIsRead shows that a panic in the goroutine that reads a package from its origin fails the push, and that
+// nothing is tagged.
+func TestBugWhileAPackageIsRead(t *testing.T) {
+	b := newBench(t)
+	b.Options.OnEvent = func(e pusher.Event) {
+		if e.Stage == pusher.StageFetch && e.Bytes > 0 {
+			panic("a bug")
+		}
+	}
+	if _, err := b.Push(); !errors.As(err, new(*panics.Error)) {
+		t.Errorf("error %v", err)
+	}
 	if v := b.Tagged(); v != nil {
 		t.Errorf("tagged %+v", v)
 	}

@@ -51,6 +51,7 @@ type situation struct {
 type ofOthers struct {
 	announced         []artifact.Package // newest announcement first
 	announcedEvidence proof              // signed, or absent
+	announcedDocs     *ocispec.Descriptor
 }
 
 // decision is what a push stores and reports.

@@ -124,7 +124,7 @@ func (c bytesContent) open(context.Context) (io.ReadCloser, error) {
 
 func (c bytesContent) failure() error { return nil }
 
-// chooseDocs returns the documentation of a version. That of the release does not replace documentation that another
+// chooseDocs returns the documentation of a version. A version without any gets what another push announced. That of the release does not replace documentation that another
 // push stored after this push began. Otherwise, two pushes would replace each other's documentation forever.
 func (s situation) chooseDocs() *ocispec.Descriptor {
 	var stored *ocispec.Descriptor
@@ -132,6 +132,8 @@ func (s situation) chooseDocs() *ocispec.Descriptor {
 		stored = s.stored.Docs
 	}
 	switch {
+	case s.docs == nil && stored == nil:
+		return s.announcedDocs
 	case s.docs == nil:
 		return stored
 	case stored == nil, s.replaceDocs && s.before != nil && sameDigest(stored, s.before.Docs):

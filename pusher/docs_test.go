@@ -83,6 +83,35 @@ func TestPushDocs(t *testing.T) {
 	}
 }
 
+// TestDocsOfConcurrentPushes pauses a push of one platform without documentation before each of its requests, and runs a push of
+// another platform with documentation from start to end. It shows that the version has the documentation and both platforms.
+func TestDocsOfConcurrentPushes(t *testing.T) {
+	for pause, reached := 1, true; reached; pause++ {
+		b := newBench(t)
+		b.Options.Jobs = 1
+		reached = false
+		requests := 0
+		b.Registry.Intercept(func(http.ResponseWriter, *http.Request) bool {
+			if requests++; requests == pause {
+				reached = true
+				if _, err := b.pushDocs("docs", "darwin_arm64"); err != nil {
+					t.Errorf("paused before request %d: the other push: %v", pause, err)
+				}
+			}
+			return false
+		})
+		b.MustPush("linux_amd64")
+		b.Registry.Intercept(nil)
+		if !reached {
+			break
+		}
+		if got := b.TaggedPlatforms(); got != "darwin_arm64 linux_amd64" || b.LeftTags() != 0 {
+			t.Fatalf("paused before request %d: the index has %s, and %d announcements are left", pause, got, b.LeftTags())
+		}
+		b.wantDocs("docs")
+	}
+}
+
 // TestPlanDocs shows what a dry run says of documentation, and that it stores nothing.
 func TestPlanDocs(t *testing.T) {
 	b := newBench(t)

@@ -13,11 +13,10 @@ import (
 	"slices"
 	"sync"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/ocibridge/ocibridge/internal/base/document"
 	"github.com/ocibridge/ocibridge/internal/base/files"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/panics"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
@@ -134,7 +133,7 @@ func (m *mirrorPush) result(before int, packages []PackageResult) *Result {
 // folder lacks, several concurrently. It only verifies the packages that the folder has.
 func (m *mirrorPush) each(ctx context.Context, do func(context.Context, origin.Package) (PackageResult, error)) ([]PackageResult, error) {
 	out := make([]PackageResult, len(m.release.Packages))
-	g, ctx := errgroup.WithContext(ctx)
+	g, ctx := panics.WithContext(ctx)
 	g.SetLimit(m.o.Jobs)
 	for i, pkg := range m.release.Packages {
 		g.Go(func() error {

@@ -220,7 +220,7 @@ func (w *push) decide(ctx context.Context, r round) (decision, error) {
 func (w *push) situation(ctx context.Context, stored *artifact.Version, others otherPushes, packages []artifact.Package, evidence *ocispec.Descriptor) (situation, error) {
 	s := situation{
 		before: w.before, stored: stored, sums: w.sums, protocols: w.release.Protocols, packages: packages,
-		ofOthers: ofOthers{announced: others.packages}, force: w.o.Force, refresh: w.refresh, overwrote: w.wrote,
+		ofOthers: ofOthers{announced: others.packages, announcedDocs: others.docs}, force: w.o.Force, refresh: w.refresh, overwrote: w.wrote,
 		docs: w.offeredDocs, replaceDocs: w.replacesDocs(),
 	}
 	var err error

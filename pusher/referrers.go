@@ -11,10 +11,10 @@ import (
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
-	"golang.org/x/sync/errgroup"
 	"oras.land/oras-go/v2/registry/remote/errcode"
 
 	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/base/panics"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/pusher/repo"
 )
@@ -124,7 +124,7 @@ func (w *push) subjects(after *artifact.Version) []ocispec.Descriptor {
 // list returns the referrers that the source lists for each subject.
 func (c *referrersCopy) list(ctx context.Context, subjects []repo.Subject) ([][]ocispec.Descriptor, error) {
 	out := make([][]ocispec.Descriptor, len(subjects))
-	g, ctx := errgroup.WithContext(ctx)
+	g, ctx := panics.WithContext(ctx)
 	g.SetLimit(referrerLists)
 	for i, s := range subjects {
 		g.Go(func() error {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/internal/base/fill"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/panics"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
@@ -77,7 +78,7 @@ func (s *spool) begin(ctx context.Context, cancel func(), body io.ReadCloser, si
 		defer cancel()
 		defer s.file.Close()
 		defer body.Close()
-		s.file.Finish(s.fill(ctx, body))
+		s.file.Finish(panics.Catch(ctx, nil, func() error { return s.fill(ctx, body) }))
 	}()
 	return nil
 }

@@ -10,11 +10,11 @@ import (
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
-	"golang.org/x/sync/errgroup"
 	"oras.land/oras-go/v2/registry/remote"
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/panics"
 	"github.com/ocibridge/ocibridge/internal/registries/upload"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/origin"
@@ -201,7 +201,7 @@ func worthRetrying(err error) bool {
 func (w *push) sendPackages(ctx context.Context, missing []origin.Package) ([]artifact.Package, error) {
 	all := make([]*artifact.Package, len(missing))
 	sent := make([]bool, len(missing))
-	g, ctx := errgroup.WithContext(ctx)
+	g, ctx := panics.WithContext(ctx)
 	for i, pkg := range missing {
 		g.Go(func() (err error) {
 			if err := w.slots.Acquire(ctx, 1); err != nil {

@@ -45,7 +45,7 @@ var _ remote.Client = (*Sender)(nil)
 // Sender returns a new sender. It has its own token cache, because two repositories of one registry
 // may have different accounts, and oras-go caches Basic credentials by registry.
 func (c *Connections) Sender(registry ociaddr.Registry, account Account) *Sender {
-	s := &Sender{registry: registry, account: account, tokens: newTokenCache(func() time.Time { return c.now() })}
+	s := &Sender{registry: registry, account: account, tokens: newTokenCache(func() time.Time { return c.now() }, c.opts.Log)}
 	s.client = &auth.Client{
 		Client:   &http.Client{Transport: c.chain(registry), CheckRedirect: followRedirect},
 		Cache:    s.tokens,

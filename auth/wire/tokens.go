@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"strconv"
 	"strings"
@@ -18,6 +19,7 @@ import (
 	"oras.land/oras-go/v2/registry/remote/auth"
 
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/panics"
 )
 
 const (
@@ -45,7 +47,8 @@ const (
 // registry refuses the token in the middle.
 type tokenCache struct {
 	now     func() time.Time
-	schemes sync.Map // from a host to its auth.Scheme
+	log     *slog.Logger // receives panics; may be nil
+	schemes sync.Map     // from a host to its auth.Scheme
 	tokens  *lru.Cache[tokenKey, token]
 	flights singleflight.Group
 	// accepted reports whether the token server accepted the login when it issued the last token.
@@ -69,9 +72,9 @@ type tokenFetch = func(context.Context) (string, error)
 
 var _ auth.Cache = (*tokenCache)(nil)
 
-func newTokenCache(now func() time.Time) *tokenCache {
+func newTokenCache(now func() time.Time, log *slog.Logger) *tokenCache {
 	tokens, _ := lru.New[tokenKey, token](maxTokens) // fails only for sizes below 1
-	return &tokenCache{now: now, tokens: tokens}
+	return &tokenCache{now: now, log: log, tokens: tokens}
 }
 
 func (c *tokenCache) GetScheme(_ context.Context, host string) (auth.Scheme, error) {
@@ -121,10 +124,11 @@ func wantsFreshToken(ctx context.Context) bool { return ctx.Value(freshTokenKey{
 // fetch fetches a token and caches it. Concurrent callers share one fetch. The fetch
 // continues if the context of a caller ends.
 func (c *tokenCache) fetch(ctx context.Context, k tokenKey, fetch tokenFetch) (string, error) {
-	answer := c.flights.DoChan(fmt.Sprint(k), func() (any, error) {
+	answer := c.flights.DoChan(fmt.Sprint(k), func() (value any, err error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tokenTimeout)
 		defer cancel()
-		return c.fetchOnce(ctx, k, fetch)
+		value = ""
+		return value, panics.Catch(ctx, c.log, func() (err error) { value, err = c.fetchOnce(ctx, k, fetch); return err })
 	})
 	select {
 	case r := <-answer:

@@ -1,11 +1,13 @@
 package wire
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"strings"
 	"sync"
@@ -19,6 +21,7 @@ import (
 	"oras.land/oras-go/v2/registry/remote/auth"
 
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/panics"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/challenger"
 )
 
@@ -201,7 +204,7 @@ func TestMountAsksForBothRepositories(t *testing.T) {
 func TestTokenCacheFetchesOnceForAll(t *testing.T) {
 	for _, failure := range []error{nil, errors.New("sealed")} {
 		synctest.Test(t, func(t *testing.T) {
-			c := newTokenCache(time.Now)
+			c := newTokenCache(time.Now, nil)
 			fetches := 0
 			fetch := func(context.Context) (string, error) {
 				fetches++
@@ -233,7 +236,7 @@ func TestTokenCacheFetchesOnceForAll(t *testing.T) {
 // callers when the context of one caller ends.
 func TestTokenCacheWaitEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newTokenCache(time.Now)
+		c := newTokenCache(time.Now, nil)
 		fetch := func(ctx context.Context) (string, error) {
 			select {
 			case <-time.After(2 * time.Second):
@@ -261,7 +264,7 @@ func TestTokenCacheWaitEndsWithItsContext(t *testing.T) {
 // TestHeaderWithoutAToken shows that find returns no cached token for an Authorization
 // header without a bearer token.
 func TestHeaderWithoutAToken(t *testing.T) {
-	c := newTokenCache(time.Now)
+	c := newTokenCache(time.Now, nil)
 	for _, value := range []string{"", "t"} {
 		if _, err := c.Set(t.Context(), "h", auth.SchemeBearer, "s"+value, func(context.Context) (string, error) { return value, nil }); err != nil {
 			t.Fatal(err)
@@ -278,7 +281,7 @@ func TestHeaderWithoutAToken(t *testing.T) {
 // server does not respond.
 func TestTokenFetchIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, start := newTokenCache(time.Now), time.Now()
+		c, start := newTokenCache(time.Now, nil), time.Now()
 		_, err := c.Set(t.Context(), "h", auth.SchemeBearer, "s", func(ctx context.Context) (string, error) {
 			<-ctx.Done()
 			return "", ctx.Err()
@@ -359,7 +362,7 @@ func TestTokensAreBounded(t *testing.T) {
 // token.
 func TestTokenCacheBoundsBytes(t *testing.T) {
 	const budget = 16 << 20
-	c := newTokenCache(time.Now)
+	c := newTokenCache(time.Now, nil)
 	for range 2 {
 		for i := range 2000 {
 			scopes := fmt.Sprint(i)
@@ -406,5 +409,18 @@ func TestFailuresOfTokenServersAreNotKept(t *testing.T) {
 	deny = false
 	if err := listTags(t, c, r); err != nil || tokens.tokens.Len() != 1 {
 		t.Errorf("after the failure: %v, %d tokens", err, tokens.tokens.Len())
+	}
+}
+
+// TestTokenFetchPanics shows that a token fetch that panics fails, and does not end the process.
+func TestTokenFetchPanics(t *testing.T) {
+	var log bytes.Buffer
+	c := newTokenCache(time.Now, slog.New(slog.NewTextHandler(&log, nil)))
+	_, err := c.Set(t.Context(), "h", auth.SchemeBearer, "s", func(context.Context) (string, error) { panic("a bug") })
+	if !errors.As(err, new(*panics.Error)) || strings.Count(log.String(), "msg=panic") != 1 {
+		t.Errorf("%v\n%s", err, &log)
+	}
+	if value, err := c.Set(t.Context(), "h", auth.SchemeBearer, "s", func(context.Context) (string, error) { return "t", nil }); value != "t" || err != nil {
+		t.Errorf("then %q, %v", value, err)
 	}
 }

@@ -10,7 +10,6 @@ import (
 
 	"github.com/opencontainers/go-digest"
 	"github.com/spf13/cobra"
-	"golang.org/x/sync/errgroup"
 	"golang.org/x/term"
 
 	"github.com/ocibridge/ocibridge/approval"
@@ -18,6 +17,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/app/transfer"
 	"github.com/ocibridge/ocibridge/internal/base/files"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/panics"
 	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/registries/inventory"
 	"github.com/ocibridge/ocibridge/internal/registries/query"
@@ -229,7 +229,7 @@ func (f *approveFlags) approve(ctx context.Context, s settings, queries []query.
 // each calls fn for each version, several at once, and shows the results in the order of the versions.
 func (f *approveFlags) each(ctx context.Context, versions []transfer.Release, run *approveRun, progress *progress, fn func(context.Context, transfer.Release) (*transfer.ApprovedVersion, error)) error {
 	results, errs := make([]*transfer.ApprovedVersion, len(versions)), make([]error, len(versions))
-	g := errgroup.Group{}
+	g := panics.Group{}
 	g.SetLimit(int(f.jobs))
 	for i, v := range versions {
 		g.Go(func() error {

@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/opentofu/svchost"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/ocibridge/ocibridge/approval"
 	"github.com/ocibridge/ocibridge/approval/signing"
@@ -20,6 +19,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/app/doctor"
 	"github.com/ocibridge/ocibridge/internal/app/transfer"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/panics"
 	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/origins/moduleorigin"
 	"github.com/ocibridge/ocibridge/internal/registries/registry"
@@ -39,7 +39,7 @@ const (
 // examineEach runs the examinations concurrently, and returns their reports in order.
 func examineEach(examinations []func() *doctor.Report) []*doctor.Report {
 	reports := make([]*doctor.Report, len(examinations))
-	var g errgroup.Group
+	var g panics.Group
 	g.SetLimit(maxExaminations)
 	for i, examine := range examinations {
 		g.Go(func() error {

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -13,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/panics"
 )
 
 // version is the version of this release. The linker sets version when a release is built.
@@ -50,6 +52,9 @@ func executeRoot(ctx context.Context, root *cobra.Command, args []string, stdout
 	if message := errorDocument(err); message != nil {
 		if !out.written && asksForJSON(cmd, args) {
 			_ = printJSON(out, map[string]any{"error": message})
+		}
+		if bug, ok := errors.AsType[*panics.Error](err); ok {
+			fmt.Fprintln(stderr, bug.Stack)
 		}
 		printError(stderr, message.Message, message.Hint)
 	}

@@ -354,8 +354,8 @@ func (f *modulePushFlags) pushFolder(ctx context.Context, s settings, p *moduleP
 		return modulePushRun{}, hint.New(fmt.Sprintf("%s %s is not stored: %s, and --strict is set", p.module, p.version, count(len(z.Warnings), "warning")),
 			"mend what the warnings say, or leave out --strict")
 	}
-	if other, ok := transfer.OtherSpelling(ctx, repos, p.module); ok {
-		progress.Warn(transfer.OtherSpellingWarning(other, p.module))
+	if text := transfer.NewSpellings(repos).Warning(ctx, p.module); text != "" {
+		progress.Warn(text)
 	}
 	options, err := s.approving(ctx, pusher.Options{Force: f.force, OnEvent: progress.Event}, stderr)
 	if err != nil {

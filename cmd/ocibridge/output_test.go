@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/ocibridge/ocibridge/internal/base/panics"
 	"github.com/ocibridge/ocibridge/internal/test/testkit"
 	"github.com/ocibridge/ocibridge/internal/test/testkit/clients"
 )
@@ -44,6 +45,20 @@ func hideTestVariables(t *testing.T) {
 	for _, name := range []string{clients.ToolsVariable, clients.BuiltVariable, testkit.PartVariable} {
 		t.Setenv(name, "")
 		os.Unsetenv(name)
+	}
+}
+
+// TestCommandPanics shows that a command that fails because of a panic in another goroutine prints the stack.
+func TestCommandPanics(t *testing.T) {
+	hideTestVariables(t)
+	root := newRootCommand()
+	root.AddCommand(&cobra.Command{Use: "panic", RunE: func(cmd *cobra.Command, _ []string) error {
+		return panics.Catch(cmd.Context(), nil, func() error { panic("a bug") })
+	}})
+	var stdout, stderr bytes.Buffer
+	status := executeRoot(t.Context(), root, []string{"panic"}, &stdout, &stderr)
+	if got := stderr.String(); status != exitFailed || !strings.Contains(got, "output_test.go") || !strings.Contains(got, "\nerror: a bug ended the operation: panic: a bug\nhint: please report it") {
+		t.Errorf("status %d, %s", status, got)
 	}
 }
 

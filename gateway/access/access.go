@@ -36,8 +36,6 @@ import (
 
 	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/base/telemetry"
-	"github.com/ocibridge/ocibridge/module"
-	"github.com/ocibridge/ocibridge/provider"
 )
 
 // Options configure a [Control].
@@ -97,10 +95,12 @@ func New(o Options) *Control {
 	return c
 }
 
-// everything reports whether a selector selects all providers and all modules.
-func everything(s subject.Selector) bool {
-	return len(s.Exclude) == 0 && (len(s.Include) == 0 ||
-		slices.Contains(s.Include, subject.Pattern(provider.MustParsePattern("*/*/*"))) && slices.Contains(s.Include, subject.Pattern(module.MustParsePattern("*/*/*/*"))))
+// everything reports whether a selector selects all addresses of all kinds.
+func everything(s subject.Selector, kinds []subject.Kind) bool {
+	isLacking := func(k subject.Kind) bool {
+		return !slices.ContainsFunc(s.Include, func(p subject.Pattern) bool { return p.Kind() == k && p.Parts() == 0 })
+	}
+	return len(s.Exclude) == 0 && (len(s.Include) == 0 || !slices.ContainsFunc(kinds, isLacking))
 }
 
 // grant is a token, or a rule of an issuer, that gives read access to some providers and modules.
@@ -127,7 +127,7 @@ type Client struct {
 func (c *Client) MayRead(a subject.Address) bool { return c.grantFor(a) != nil }
 
 func (c *Client) mayReadAll() bool {
-	return slices.ContainsFunc(c.grants, func(g *grant) bool { return everything(g.scope) })
+	return slices.ContainsFunc(c.grants, func(g *grant) bool { return everything(g.scope, subject.Kinds) })
 }
 
 func (c *Client) grantFor(what subject.Address) *grant {

@@ -1,6 +1,10 @@
 package access
 
-import "crypto/subtle"
+import (
+	"crypto/subtle"
+
+	"github.com/ocibridge/ocibridge/internal/base/subject"
+)
 
 // CountComparisons makes the control count the bytes that it compares in constant time.
 // It returns the counter.
@@ -31,3 +35,6 @@ func ParseKeySet(body []byte) (int, error) {
 	}
 	return len(set.Keys), nil
 }
+
+// Everything reports whether a selector selects all addresses of the kinds.
+func Everything(s subject.Selector, kinds []subject.Kind) bool { return everything(s, kinds) }

@@ -60,7 +60,7 @@ func newKeySource(issuer string, client *http.Client, log *slog.Logger) *keySour
 	}
 	s := &keySource{issuer: issuer, client: &bounded, log: log}
 	s.sets = fresh.New(fresh.Options[string, *jose.JSONWebKeySet]{
-		Key: func(issuer string) string { return issuer }, Fetch: s.fetch, Failed: s.failed,
+		Key: func(issuer string) string { return issuer }, Fetch: s.fetch, Failed: s.failed, Log: log,
 		Timeout: fetchTimeout, Patience: time.Nanosecond, FailureTTL: pause,
 	})
 	return s

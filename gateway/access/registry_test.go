@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
@@ -95,6 +96,30 @@ func TestRegistry(t *testing.T) {
 		}
 		if tt.status == 403 && !strings.Contains(w.Body.String(), `"code":"DENIED"`) {
 			t.Errorf("%s: %s", tt.path, w.Body)
+		}
+	}
+}
+
+// TestEverything shows that a token reads everything only if its patterns select all addresses of every kind, and that this
+// includes a kind that is added later.
+func TestEverything(t *testing.T) {
+	providers, modules := subject.Pattern(provider.MustParsePattern("*/*/*")), subject.Pattern(module.MustParsePattern("*/*/*/*"))
+	acme := subject.Pattern(module.MustParsePattern("registry.acme.example/*/*/*"))
+	later := append(slices.Clone(subject.Kinds), "later")
+	for name, tt := range map[string]struct {
+		selector subject.Selector
+		kinds    []subject.Kind
+		want     bool
+	}{
+		"no patterns":           {subject.Selector{}, later, true},
+		"all kinds":             {subject.Selector{Include: []subject.Pattern{modules, providers}}, subject.Kinds, true},
+		"providers":             {subject.Selector{Include: []subject.Pattern{providers}}, subject.Kinds, false},
+		"some modules":          {subject.Selector{Include: []subject.Pattern{providers, acme}}, subject.Kinds, false},
+		"all but some":          {subject.Selector{Exclude: []subject.Pattern{acme}}, subject.Kinds, false},
+		"not the kind of later": {subject.Selector{Include: []subject.Pattern{modules, providers}}, later, false},
+	} {
+		if got := access.Everything(tt.selector, tt.kinds); got != tt.want {
+			t.Errorf("%s: %t", name, got)
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ocibridge/ocibridge/internal/base/fill"
+	"github.com/ocibridge/ocibridge/internal/base/panics"
 	"github.com/ocibridge/ocibridge/internal/base/privatefolder"
 	"github.com/ocibridge/ocibridge/internal/base/telemetry"
 )
@@ -91,7 +92,7 @@ func (c *Cache) joinOrBegin(request context.Context, a Archive, l Limits) (_ *sh
 		defer cancel()
 		defer s.Close()
 		defer close(s.filled)
-		c.fill(ctx, s, a, l)
+		s.Finish(panics.Catch(ctx, c.log, func() error { return c.fill(ctx, s, a, l) }))
 	})
 	return s, file, false
 }
@@ -111,15 +112,15 @@ func (c *Cache) isUnchanged(s *shared) bool {
 	return err == nil && c.isVerified(s.blob.hex, info)
 }
 
-// fill loads an archive from the folder, or fetches it from the registry.
-func (c *Cache) fill(ctx context.Context, s *shared, a Archive, l Limits) {
+// fill loads an archive from the folder, or fetches it from the registry. Clients can read the archive before fill returns.
+func (c *Cache) fill(ctx context.Context, s *shared, a Archive, l Limits) error {
 	if s.file = c.load(ctx, s.blob); s.file != nil {
 		s.Load(s.file, s.blob.size)
 	} else if err := c.fetch(ctx, s, a, l); err != nil {
-		s.Finish(err)
-		return
+		return err
 	}
 	c.hashContent(ctx, s.file, s.blob)
+	return nil
 }
 
 // fetch fetches an archive from the registry, verifies it, and stores it in the folder. Clients can

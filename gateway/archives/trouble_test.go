@@ -178,3 +178,25 @@ func TestRotBetweenProcesses(t *testing.T) {
 	s.want("/a", 1)
 	s.want("/a", 0)
 }
+
+// TestFetchPanics shows that a fetch that panics costs the clients that wait for it an error, and leaves no file. The next
+// request fetches the archive.
+func TestFetchPanics(t *testing.T) {
+	s := newScene(t)
+	data := random(100_000, 1)
+	s.add("/a", data)
+	s.registry.before = func(fetch, offset int) error {
+		if fetch == 1 && offset > 50_000 {
+			panic("a bug")
+		}
+		return nil
+	}
+	if a := s.get("/a"); a.err == nil && a.status == http.StatusOK {
+		t.Errorf("%d with %d bytes", a.status, len(a.body))
+	}
+	s.idle()
+	if n := strings.Count(s.log.String(), "msg=panic"); n != 1 || s.files("") != 0 {
+		t.Errorf("%d files are left, and the log has\n%s", s.files(""), s.log)
+	}
+	s.want("/a", 1)
+}

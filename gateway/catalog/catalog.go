@@ -296,7 +296,7 @@ func New(o Options) (*Catalog, error) {
 	if o.Account == nil {
 		o.Account = func(subject.Address) Account { return Account{} }
 	}
-	c := &Catalog{opts: o, watch: &watch{accounts: map[string]*observed{}}, learning: newBackground()}
+	c := &Catalog{opts: o, watch: &watch{accounts: map[string]*observed{}}, learning: newBackground(o.Log)}
 	c.resolved, _ = lru.New[string, resolved](maxResolved) // fails only for a negative size
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	flights := maxFlights
@@ -308,7 +308,7 @@ func New(o Options) (*Catalog, error) {
 	}
 	c.cache = fresh.New(fresh.Options[question, *Item]{
 		Key: question.name, Fetch: c.ask, Load: c.load, Size: sizeOf,
-		Superseded: c.isListedSince, Failed: c.failed, Follow: telemetry.Follow,
+		Superseded: c.isListedSince, Failed: c.failed, Follow: telemetry.Follow, Log: o.Log,
 		LastFailure: func(q question) time.Time { return c.watch.lastFailure(q.account().Name) },
 		Timeout:     o.Timeout, Early: true, MaxBytes: o.Memory, MaxFlights: flights, Counters: o.Counters,
 	})

@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"context"
 	"path/filepath"
 	"time"
 
@@ -39,4 +40,10 @@ func (c *Catalog) HoldDisk() (release func()) {
 	go c.cache.Drop(func(question) bool { return false }, func() { close(held); <-released })
 	<-held
 	return func() { close(released) }
+}
+
+// RunInBackground runs f as a look-up in the background, and returns once it has ended.
+func (c *Catalog) RunInBackground(f func()) {
+	c.learning.add("test", func(context.Context) { f() })
+	c.learning.tasks.Wait()
 }

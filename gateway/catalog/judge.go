@@ -3,17 +3,18 @@ package catalog
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/ocibridge/ocibridge/approval"
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/panics"
 	"github.com/ocibridge/ocibridge/internal/base/refusals"
 	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/ociaddr"
@@ -287,7 +288,7 @@ func (j *judgement) add(w withheld) {
 func (j *judgement) lookUp(ctx context.Context, all []undecided) {
 	ctx, cancel := context.WithTimeout(ctx, judgeTimeout)
 	defer cancel()
-	var group errgroup.Group
+	var group panics.Group
 	group.SetLimit(judgedAtOnce)
 	for _, u := range all {
 		group.Go(func() error {
@@ -415,6 +416,7 @@ func (c *Catalog) withholdOffers(ctx context.Context, item *Item, tags tagList, 
 
 // background runs look-ups in the background: a bounded number, each name once at a time.
 type background struct {
+	log    *slog.Logger
 	slots  chan struct{}
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -428,9 +430,9 @@ const (
 	backgroundRun = 4   // how many of them run at a time
 )
 
-func newBackground() background {
+func newBackground(log *slog.Logger) background {
 	ctx, cancel := context.WithCancel(context.Background())
-	return background{make(chan struct{}, backgroundRun), ctx, cancel, &sync.WaitGroup{}, &sync.Mutex{}, map[string]bool{}}
+	return background{log, make(chan struct{}, backgroundRun), ctx, cancel, &sync.WaitGroup{}, &sync.Mutex{}, map[string]bool{}}
 }
 
 // add runs f, unless a task with the same name waits or runs, or too many tasks wait.
@@ -450,7 +452,7 @@ func (b *background) add(name string, f func(context.Context)) {
 		select {
 		case b.slots <- struct{}{}:
 			defer func() { <-b.slots }()
-			f(b.ctx)
+			_ = panics.Catch(b.ctx, b.log, func() error { f(b.ctx); return nil })
 		case <-b.ctx.Done():
 		}
 	})

@@ -14,6 +14,7 @@ import (
 	"oras.land/oras-go/v2/registry/remote/errcode"
 
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/panics"
 	"github.com/ocibridge/ocibridge/internal/base/subject"
 )
 
@@ -95,8 +96,11 @@ func (w *watch) witnessesFor(account string, of subject.Address) []subject.Addre
 
 // ofRegistry reports whether err means that the whole registry is unreachable or cannot
 // answer. A rejected credential does not count, because the registry may reject it for one
-// repository only.
+// repository only, and neither does a bug that one document reaches.
 func ofRegistry(err error) bool {
+	if errors.As(err, new(*panics.Error)) {
+		return false
+	}
 	var answer *errcode.ErrorResponse
 	if !errors.As(err, &answer) {
 		return !errors.Is(err, context.Canceled) && !errors.Is(err, ErrBusy) && !errors.Is(err, ErrSource)

@@ -1,10 +1,13 @@
 package catalog_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -13,6 +16,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/internal/base/panics"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
@@ -481,4 +485,38 @@ func TestCloseCancelsRequests(t *testing.T) {
 			b.t.Errorf("%v after %s", err, time.Since(start))
 		}
 	})
+}
+
+// TestPanics shows that a document that makes its reader panic costs the answer to one question, in a request and in the
+// background. The registry counts as available, so the catalog asks it about other providers, and has a stale answer for this one.
+func TestPanics(t *testing.T) {
+	var log bytes.Buffer
+	inTime(t, func(o *catalog.Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) }, func(b *bench) {
+		b.want("[1.0.0]", true, "[1 get 1 list]")
+		b.publish(b.t, gadget, v100, "gadget")
+		if _, err := b.Versions(b.t.Context(), gadget); err != nil {
+			b.t.Error(err)
+		}
+		b.failing(func(_ context.Context, a provider.Address, _ string) error {
+			if a == widget {
+				panic("a bug")
+			}
+			return nil
+		})
+		pass(time.Minute)
+		if item, err := b.Versions(b.t.Context(), widget); err != nil || len(item.Versions) != 1 {
+			b.t.Errorf("a stale answer: %+v, %v", item, err)
+		}
+		b.requests()
+		if item, err := b.Versions(b.t.Context(), gadget); err != nil || len(item.Versions) != 1 || b.requests() == "[]" {
+			b.t.Errorf("another provider: %+v, %v", item, err)
+		}
+		if _, err := b.Examine(b.t.Context(), widget, v110); !errors.As(err, new(*panics.Error)) {
+			b.t.Errorf("a version: %v", err)
+		}
+		b.RunInBackground(func() { panic("a bug") })
+	})
+	if n := strings.Count(log.String(), "msg=panic"); n != 3 {
+		t.Errorf("the log has %d panics:\n%s", n, &log)
+	}
 }

@@ -77,6 +77,7 @@ func New(o Options) *Reader {
 		Timeout:    2 * readWithin, // it can have to wait for another zip
 		MaxBytes:   cmp.Or(o.MaxBytes, 8<<20),
 		MaxFlights: 64,
+		Log:        o.Log,
 	})
 	return r
 }

@@ -63,7 +63,7 @@ func newDirectory(o Options) *directory {
 	d := &directory{configured: entriesOf(o.Configured), catalog: o.Catalog}
 	d.saved = fresh.New(fresh.Options[string, []entry]{
 		Key:     func(name string) string { return name },
-		Timeout: savedTimeout,
+		Timeout: savedTimeout, Log: o.Log,
 		Fetch: func(ctx context.Context, _ string, _ *fresh.Answer[[]entry]) (fresh.Answer[[]entry], error) {
 			return fresh.Answer[[]entry]{Value: entriesOf(o.Catalog.Saved(ctx, maxListed)), TTL: savedTTL}, nil
 		},
@@ -73,7 +73,7 @@ func newDirectory(o Options) *directory {
 	}
 	d.lists = fresh.New(fresh.Options[string, listed]{
 		Key:     func(name string) string { return name },
-		Timeout: listTimeout, Patience: agedPatience,
+		Timeout: listTimeout, Patience: agedPatience, Log: o.Log,
 		Fetch: func(ctx context.Context, _ string, last *fresh.Answer[listed]) (fresh.Answer[listed], error) {
 			began := time.Now()
 			l := requestList(ctx, o, last)

@@ -141,7 +141,7 @@ func TestMatches(t *testing.T) {
 	}
 	defer c.Close()
 	d := &directory{catalog: c}
-	for _, host := range []string{"acme.example", "registry.acme.example", "xn--bcher-kva.example", "example.net"} {
+	for _, host := range []string{"acme.example", "registry.acme.example", "bücher.example", "example.net"} {
 		for _, name := range []string{"acme/net", "acme/widget", "example/acme", "io/bücher"} {
 			if p, err := provider.ParseAddress(host + "/" + name); err == nil {
 				d.configured = append(d.configured, entry{p})

@@ -8,9 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/ocibridge/ocibridge/gateway/access"
+	"github.com/ocibridge/ocibridge/internal/base/panics"
 )
 
 const (
@@ -149,19 +148,21 @@ func (p *page) readSummaries(ctx context.Context, all []entry) (done bool) {
 		defer p.orders.reading.Unlock()
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), metadataTimeout)
 		defer cancel()
-		var group errgroup.Group
-		group.SetLimit(summaryReads)
-		for _, e := range all {
-			if ctx.Err() != nil {
-				break
+		panics.Catch(ctx, p.Log, func() error {
+			var group panics.Group
+			group.SetLimit(summaryReads)
+			for _, e := range all {
+				if ctx.Err() != nil {
+					break
+				}
+				group.Go(func() error {
+					p.summaries.Ask(ctx, e) // an error leaves the entry as it is
+					p.orders.reads.Add(1)
+					return nil
+				})
 			}
-			group.Go(func() error {
-				p.summaries.Ask(ctx, e) // an error leaves the entry as it is
-				p.orders.reads.Add(1)
-				return nil
-			})
-		}
-		group.Wait()
+			return group.Wait()
+		})
 	}()
 	select {
 	case <-ended:

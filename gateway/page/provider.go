@@ -10,12 +10,12 @@ import (
 	"time"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/ocibridge/ocibridge/approval"
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/internal/base/panics"
 	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
@@ -141,7 +141,7 @@ func (p *page) pushed(a subject.Address, v provider.Version) time.Time {
 
 // addRecords adds the records of the evidence to the rows, several at a time.
 func (p *page) addRecords(ctx context.Context, view catalog.View, a provider.Address, rows []rowView) {
-	var group errgroup.Group
+	var group panics.Group
 	group.SetLimit(versionReads)
 	ctx, cancel := context.WithTimeout(ctx, recordPatience)
 	defer cancel()

@@ -8,11 +8,10 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/base/fresh"
+	"github.com/ocibridge/ocibridge/internal/base/panics"
 	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/provider"
 )
@@ -43,7 +42,7 @@ func (p *page) newSummaries() *fresh.Cache[entry, summary] {
 	ttl := min(summaryTTL, cmp.Or(p.ListTTL, summaryTTL))
 	return fresh.New(fresh.Options[entry, summary]{
 		Key: func(e entry) string { return e.Page() }, Timeout: metadataTimeout, Patience: summaryPatience, FailureTTL: ttl,
-		MaxEntries: maxSummaries,
+		MaxEntries: maxSummaries, Log: p.Log,
 		Fetch: func(ctx context.Context, e entry, _ *fresh.Answer[summary]) (fresh.Answer[summary], error) {
 			s, err := p.summarize(ctx, e)
 			return fresh.Answer[summary]{Value: s, TTL: ttl, StaleFor: fresh.Forever}, err
@@ -172,7 +171,7 @@ func (p *page) overviews(ctx context.Context, k *index, all []entry) []overviewV
 	out := make([]overviewView, len(all))
 	ctx, cancel := context.WithTimeout(ctx, overviewPatience)
 	defer cancel()
-	var group errgroup.Group
+	var group panics.Group
 	group.SetLimit(summaryReads)
 	now := time.Now()
 	for i, e := range all {

@@ -11,11 +11,11 @@ import (
 	"time"
 
 	"github.com/gorilla/mux"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/ocibridge/ocibridge/gateway"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/panics"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
@@ -144,7 +144,7 @@ func rows(ctx context.Context, versions []provider.Version, chosen provider.Vers
 	ctx, cancel := context.WithTimeout(ctx, listVersionsWithin)
 	defer cancel()
 	out := make([]rowView, len(versions))
-	var group errgroup.Group
+	var group panics.Group
 	group.SetLimit(versionReads)
 	for i, v := range versions {
 		group.Go(func() error {

@@ -5,9 +5,8 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/base/panics"
 	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
@@ -206,7 +205,7 @@ func (p *planner) latest(ctx context.Context, asked []provider.Version) ([]plann
 // the versions.
 func (p *planner) planEach(ctx context.Context, vs []provider.Version, plan func(context.Context, provider.Version) (*Step, error)) ([]plannedVersion, error) {
 	out := make([]plannedVersion, len(vs))
-	g, gctx := errgroup.WithContext(ctx)
+	g, gctx := panics.WithContext(ctx)
 	g.SetLimit(planRequests)
 	for i, v := range vs {
 		g.Go(func() error {

@@ -8,12 +8,12 @@ import (
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
-	"golang.org/x/sync/errgroup"
 	"oras.land/oras-go/v2/errdef"
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/base/document"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/panics"
 	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/origin"
@@ -175,7 +175,7 @@ func (r *Remover) planProvider(ctx context.Context, plan *RemovePlan, a provider
 		return &repo.RegistryError{Op: "read tags of", Repository: state.dest.Repository, Err: err}
 	}
 	refused := make([]error, len(removals))
-	g, gctx := errgroup.WithContext(ctx)
+	g, gctx := panics.WithContext(ctx)
 	g.SetLimit(r.syncer.o.Push.Jobs)
 	for i, removal := range removals {
 		g.Go(func() (err error) {

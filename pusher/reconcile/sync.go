@@ -19,9 +19,9 @@ import (
 	"time"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/base/panics"
 	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/origin"
@@ -170,7 +170,7 @@ func (p *Plan) Count(a pusher.Action) (n int, bytes int64) {
 // module is recorded in the plan, and does not affect others.
 func (s *Syncer) Plan(ctx context.Context, wants []Want) (*Plan, error) {
 	planners := make([]*planner, len(wants))
-	g, gctx := errgroup.WithContext(ctx)
+	g, gctx := panics.WithContext(ctx)
 	g.SetLimit(s.o.Push.Jobs)
 	for i, w := range wants {
 		planners[i] = s.newPlanner(w)
@@ -286,7 +286,7 @@ func (s *Syncer) push(ctx context.Context, plan *Plan, out *Outcome, done func(*
 	failed := func(a subject.Address) bool {
 		return slices.ContainsFunc(out.Failures, func(f Failure) bool { return f.Subject == a && f.Version.IsZero() })
 	}
-	g, gctx := errgroup.WithContext(ctx)
+	g, gctx := panics.WithContext(ctx)
 	g.SetLimit(s.o.Push.Jobs)
 	for i, step := range plan.Steps {
 		if step.push == nil || failed(step.Subject) {

@@ -53,6 +53,7 @@ type Announced struct {
 	before   *ocispec.Descriptor
 	Packages []artifact.Package
 	Evidence *ocispec.Descriptor // said to be signed, but not verified yet; nil: none
+	Docs     *ocispec.Descriptor // the documentation; nil: none
 	At       time.Time           // zero if an earlier release of ocibridge wrote it
 	done     bool
 	moved    bool // the tag names a placeholder, which is deleted together with the tag
@@ -64,15 +65,15 @@ func (a Announced) open(now time.Time) bool { return !a.done && !a.Old(now) }
 // Old reports whether the announcement is so old that its push has certainly ended.
 func (a Announced) Old(now time.Time) bool { return now.Sub(a.At).Abs() >= crashAge }
 
-// In reports whether an index has all announced packages and signed evidence.
+// In reports whether an index has all announced packages, signed evidence, and documentation, perhaps that of another push.
 func (a Announced) In(index *artifact.Version) bool {
-	return (a.Evidence == nil || index.Evidence != nil && (index.Evidence.Digest == a.Evidence.Digest || saysSigned(*index.Evidence))) &&
+	return (a.Docs == nil || index.Docs != nil) && (a.Evidence == nil || index.Evidence != nil && (index.Evidence.Digest == a.Evidence.Digest || saysSigned(*index.Evidence))) &&
 		!slices.ContainsFunc(a.Packages, func(p artifact.Package) bool { return !HasPackage(index.Packages, p) })
 }
 
-// adds reports whether an index lacks an announced platform, or lacks signed evidence that is announced.
+// adds reports whether an index lacks an announced platform, signed evidence, or documentation.
 func (a Announced) adds(index *artifact.Version) bool {
-	return !Announced{Evidence: a.Evidence}.In(index) || slices.ContainsFunc(a.Packages, func(p artifact.Package) bool { return Find(index.Packages, p.Platform) == nil })
+	return !Announced{Evidence: a.Evidence, Docs: a.Docs}.In(index) || slices.ContainsFunc(a.Packages, func(p artifact.Package) bool { return Find(index.Packages, p.Platform) == nil })
 }
 
 // saysSigned reports whether the index entry of evidence says that the evidence is signed.

@@ -72,7 +72,7 @@ func readAnnouncement(ctx context.Context, store artifact.ReferenceFetcher, a pr
 	if !strings.HasSuffix(string(t), "."+found.ID) {
 		return nil, fmt.Errorf("%w: the announcement belongs to another tag", artifact.ErrNotProvider)
 	}
-	out := &Announced{Tag: t, Manifest: found.Index, Packages: found.Packages, Evidence: found.Evidence, At: found.At, done: found.Done}
+	out := &Announced{Tag: t, Manifest: found.Index, Packages: found.Packages, Evidence: found.Evidence, Docs: found.Docs, At: found.At, done: found.Done}
 	if found.Done {
 		found.Done = false
 		if blob, err := artifact.EncodeAnnouncement(*found); err == nil {

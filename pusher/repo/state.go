@@ -11,11 +11,11 @@ import (
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/ocibridge/ocibridge/approval"
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/panics"
 	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
@@ -256,7 +256,7 @@ func (s *Session) Summarize(ctx context.Context) error {
 	all := slices.Collect(maps.Values(s.pending))
 	s.pending = nil
 	s.pendingLock.Unlock()
-	var g errgroup.Group
+	var g panics.Group
 	g.SetLimit(s.jobs)
 	failed := make([]error, len(all))
 	for i, pending := range all {

@@ -17,13 +17,13 @@ import (
 	"time"
 
 	"github.com/opentofu/svchost"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/ocibridge/ocibridge/gateway/archives"
 	"github.com/ocibridge/ocibridge/internal/app/config"
 	"github.com/ocibridge/ocibridge/internal/app/serve"
 	"github.com/ocibridge/ocibridge/internal/base/files"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/panics"
 	"github.com/ocibridge/ocibridge/internal/clients/cliconfig"
 	"github.com/ocibridge/ocibridge/internal/clients/lockfile"
 	"github.com/ocibridge/ocibridge/provider"
@@ -146,7 +146,7 @@ func (l *layer) layAll(ctx context.Context, wanted []lockfile.Provider) {
 	if l.Waiting != nil && len(wanted) > 0 {
 		defer time.AfterFunc(sayAfter, func() { l.Waiting(len(wanted), layWithin) }).Stop()
 	}
-	var all errgroup.Group
+	var all panics.Group
 	all.SetLimit(maxLooks)
 	for _, p := range l.needs.locked {
 		if l.installs && slices.Contains(l.hosts, p.Address.ServiceHost()) && l.isUsed(p.Address) {

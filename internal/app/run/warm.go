@@ -11,11 +11,11 @@ import (
 
 	"github.com/opencontainers/go-digest"
 	"github.com/opentofu/svchost"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/ocibridge/ocibridge/gateway/archives"
 	"github.com/ocibridge/ocibridge/internal/app/serve"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/panics"
 	"github.com/ocibridge/ocibridge/internal/clients/lockfile"
 	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/provider"
@@ -67,7 +67,7 @@ func Warm(ctx context.Context, o Options, folders []string, done func(Warmed)) e
 	}
 	l := &layer{Options: &o, gateway: gateway, packages: gateway.Packages(), platform: provider.Platform{OS: runtime.GOOS, Arch: runtime.GOARCH}}
 	results := make(chan Warmed)
-	var all errgroup.Group
+	var all panics.Group
 	all.SetLimit(maxLooks)
 	go func() {
 		for i, p := range locked {

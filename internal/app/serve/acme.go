@@ -28,6 +28,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/base/files"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 	"github.com/ocibridge/ocibridge/internal/base/outgoing"
+	"github.com/ocibridge/ocibridge/internal/base/panics"
 	"github.com/ocibridge/ocibridge/internal/base/privatefolder"
 )
 
@@ -192,7 +193,10 @@ func (i *issued) obtain(domain string) (*tls.Certificate, error) {
 	var err error
 	go func() {
 		defer close(done)
-		cert, err = i.manager.GetCertificate(helloFor(domain))
+		err = panics.Catch(i.ended, i.log, func() (err error) {
+			cert, err = i.manager.GetCertificate(helloFor(domain))
+			return err
+		})
 	}()
 	select {
 	case <-done:

@@ -32,15 +32,16 @@ type operations struct {
 // newOperations creates the operations of a process, with traces if the environment enables them. address is the address
 // of the separate listener for metrics, or "". The caller must close the result.
 func newOperations(ctx context.Context, o Options, address string) (*operations, error) {
-	ops := &operations{metrics: telemetry.NewMetrics(o.Version, gateway.RouteNames()...), log: o.Log, address: address, close: func() error { return nil }}
+	ops := &operations{metrics: telemetry.NewMetrics(o.Version, gateway.RouteNames()...), address: address, close: func() error { return nil }}
+	ops.log = ops.metrics.CountPanics(o.Log)
 	if telemetry.WantsTraces(o.Getenv) {
-		t, err := telemetry.NewTracer(ctx, o.Version, o.Log)
+		t, err := telemetry.NewTracer(ctx, o.Version, ops.log)
 		if err != nil {
 			return nil, err
 		}
 		ops.tracer, ops.close = t, t.Shutdown
 	}
-	ops.ready = telemetry.NewReadiness(ops.metrics, o.Log,
+	ops.ready = telemetry.NewReadiness(ops.metrics, ops.log,
 		telemetry.Check{Name: "configuration", Run: ops.checkConfiguration}, telemetry.Check{Name: "registry", Run: ops.checkRegistry})
 	ops.metrics.Reloaded(nil)
 	return ops, nil

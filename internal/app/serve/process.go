@@ -46,14 +46,16 @@ type ending struct {
 
 // newProcess creates the part of a gateway that all sites share. The caller must close the operations of the process.
 func newProcess(ctx context.Context, o Options, addr net.Addr, metricsAddress string) (*process, error) {
+	ops, err := newOperations(ctx, o, metricsAddress)
+	if err != nil {
+		return nil, err
+	}
 	p := &process{
-		log: o.Log, addr: addr, version: o.Version, manager: manager{o.Log}, randomKeys: sync.OnceValue(access.RandomKeys),
+		ops: ops, log: ops.log, addr: addr, version: o.Version, manager: manager{ops.log}, randomKeys: sync.OnceValue(access.RandomKeys),
 		budget: pull.NewBudget(pull.Limits{}), lastUses: lastuse.New(), via: "1.1 ocibridge-" + rand.Text(),
 	}
 	p.over, p.end = context.WithCancel(context.Background())
-	var err error
-	p.ops, err = newOperations(ctx, o, metricsAddress)
-	return p, err
+	return p, nil
 }
 
 // openEmbedded opens the embedded registry once for all sites, because closing it does not free all of its memory.

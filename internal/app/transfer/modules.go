@@ -89,6 +89,7 @@ func pushModules(ctx context.Context, to *registry.Repositories, p *pusher.Pushe
 
 // each calls fn for every requested version. with has the fields that all fetches have in common.
 func (m *Modules) each(ctx context.Context, to *registry.Repositories, with moduleFetch, warn func(string), fn func(*moduleFetch) error) error {
+	spellings := NewSpellings(to)
 	for _, r := range m.Requests {
 		dest, err := Destination(to)(ctx, r.Address)
 		if err != nil {
@@ -101,8 +102,8 @@ func (m *Modules) each(ctx context.Context, to *registry.Repositories, with modu
 		for _, w := range listing.Warnings {
 			warn(fmt.Sprintf("%s: %s", r.Address, w))
 		}
-		if other, ok := OtherSpelling(ctx, to, r.Address); ok {
-			warn(OtherSpellingWarning(other, r.Address))
+		if text := spellings.Warning(ctx, r.Address); text != "" {
+			warn(text)
 		}
 		versions := newest(r, listing.Versions, m.All)
 		if len(versions) == 0 {
@@ -120,11 +121,6 @@ func (m *Modules) each(ctx context.Context, to *registry.Repositories, with modu
 		}
 	}
 	return nil
-}
-
-// OtherSpellingWarning returns the warning about a stored module whose address differs from a only in letter case.
-func OtherSpellingWarning(other, a module.Address) string {
-	return fmt.Sprintf("%s is stored already: %s is another module, because addresses distinguish capitals", other, a)
 }
 
 // moduleFetch is the fetch and the push of one version.

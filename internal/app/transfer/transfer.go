@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
@@ -46,24 +47,43 @@ func Destination(r *registry.Repositories) func(context.Context, subject.Address
 	}
 }
 
-// OtherSpelling returns a stored module whose address differs from a only in letter case. It looks only if a has no
-// tags yet, because listing the catalog of a registry can take many requests. It finds nothing if the registry has no
-// catalog.
-func OtherSpelling(ctx context.Context, r *registry.Repositories, a module.Address) (other module.Address, ok bool) {
-	_, repo, err := r.Repository(ctx, a)
+// spellingTimeout limits the time for the catalogs of registries that a warning needs.
+const spellingTimeout = 10 * time.Second
+
+// Spellings finds stored modules whose addresses differ from others only in letter case. It lists the catalogs of the registries
+// once, when they are first needed.
+type Spellings struct {
+	repositories *registry.Repositories
+	listed       bool
+	stored       []module.Address
+}
+
+// NewSpellings returns the spellings of the modules in repositories.
+func NewSpellings(r *registry.Repositories) *Spellings { return &Spellings{repositories: r} }
+
+// Warning returns a warning about a stored module whose address differs from a only in letter case, or "". It looks only if a
+// has no tags yet, because a catalog can take many requests. It finds nothing if the registry has no catalog, or if the catalog
+// takes longer than 10 seconds. It must not be called concurrently.
+func (s *Spellings) Warning(ctx context.Context, a module.Address) string {
+	_, repo, err := s.repositories.Repository(ctx, a)
 	if err != nil {
-		return other, false
+		return ""
 	}
 	if tags, _ := artifact.ListTags(ctx, repo); len(tags) > 0 {
-		return other, false
+		return ""
 	}
-	found, _, _ := r.All(ctx, subject.Module)
-	stored := subject.Of[module.Address](found)
-	i := slices.IndexFunc(stored, func(m module.Address) bool { return m != a && strings.EqualFold(m.Path(), a.Path()) })
+	if !s.listed {
+		ctx, cancel := context.WithTimeout(ctx, spellingTimeout)
+		defer cancel()
+		found, _, _ := s.repositories.All(ctx, subject.Module)
+		s.stored, s.listed = subject.Of[module.Address](found), true
+	}
+	i := slices.IndexFunc(s.stored, func(m module.Address) bool { return m != a && strings.EqualFold(m.Path(), a.Path()) })
+	s.stored = append(s.stored, a) // the caller stores it now
 	if i < 0 {
-		return other, false
+		return ""
 	}
-	return stored[i], true
+	return fmt.Sprintf("%s is stored already: %s is another module, because addresses distinguish capitals", s.stored[i], a)
 }
 
 // destinationOfCopies is like [Destination], but for copies with referrers. from maps each address to the

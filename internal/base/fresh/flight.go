@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/singleflight"
+
+	"github.com/ocibridge/ocibridge/internal/base/panics"
 )
 
 // failure is the last failed fetch of a key.
@@ -156,7 +158,11 @@ func (c *Cache[K, V]) fetch(caller context.Context, e *entry[K, V], last *Answer
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.o.Timeout)
 	defer cancel()
-	a, err := c.o.Fetch(ctx, e.key, last)
+	var a Answer[V]
+	err := panics.Catch(ctx, c.o.Log, func() (err error) {
+		a, err = c.o.Fetch(ctx, e.key, last)
+		return err
+	})
 	now := time.Now()
 	if err != nil {
 		c.failed(ctx, e, last.Stale(now), failure{err, now})

@@ -8,7 +8,7 @@
 //
 //   - At most one fetch of a key is in flight. A caller that gives up does not cancel the fetch.
 //   - An answer that is an error ("not found") is served only while it is current.
-//   - A failed fetch leaves the last answer unchanged.
+//   - A failed fetch leaves the last answer unchanged. A fetch that panics has failed.
 //   - Memory stays within [Options].MaxBytes, apart from keys that are being fetched and the answer that was used last.
 //     Keys without a good answer share an eighth of the memory, so that requests for things that do not exist evict no
 //     good answer.
@@ -21,6 +21,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"math"
 	"sync"
 	"sync/atomic"
@@ -75,7 +76,8 @@ func (a *Answer[V]) Stale(now time.Time) *Answer[V] {
 type Options[K, V any] struct {
 	// Key returns the name under which a key's answer is cached.
 	Key func(K) string
-	// Fetch asks the source. Last is the previous answer, or nil. An error means that the source failed.
+	// Fetch asks the source. Last is the previous answer, or nil. An error means that the source failed. A panic becomes an
+	// error, because it would end the process, and not only one request.
 	Fetch func(ctx context.Context, key K, last *Answer[V]) (Answer[V], error)
 	// Load returns the saved answer for a key. It is called when a key is first used.
 	Load func(key K) (a Answer[V], ok bool)
@@ -89,6 +91,8 @@ type Options[K, V any] struct {
 	LastFailure func(key K) time.Time
 	// Follow returns the context of a fetch: ctx with values of the caller's context, such as a trace.
 	Follow func(ctx, caller context.Context) context.Context
+	// Log gets the panics of Fetch; if it is nil, the callers have to log them.
+	Log *slog.Logger
 	// Size returns roughly how many bytes of memory an answer or a failure takes.
 	Size func(key K, value V, err error) int64
 

@@ -1,16 +1,20 @@
 package fresh_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/ocibridge/ocibridge/internal/base/fresh"
+	"github.com/ocibridge/ocibridge/internal/base/panics"
 )
 
 var (
@@ -589,5 +593,42 @@ func TestCounters(t *testing.T) {
 		s.want("a", "1", 0, 1)
 		s.want("b", errDown.Error(), 0, 1)
 		expect(1, 1, 1, 1, 1)
+	})
+}
+
+// TestFetchPanics shows that a fetch that panics is a failed fetch: callers that wait for it get an error, a later fetch can
+// succeed, a stale answer is served, and the log has the panic once.
+func TestFetchPanics(t *testing.T) {
+	var log bytes.Buffer
+	bug := true
+	panicking := func(o *options) {
+		o.Log = slog.New(slog.NewTextHandler(&log, nil))
+		fetch := o.Fetch
+		o.Fetch = func(ctx context.Context, key string, last *fresh.Answer[int]) (fresh.Answer[int], error) {
+			if bug {
+				time.Sleep(time.Second)
+				panic("a bug")
+			}
+			return fetch(ctx, key, last)
+		}
+	}
+	inTime(t, panicking, func(s *scene) {
+		var waiting sync.WaitGroup
+		for range 4 {
+			waiting.Go(func() {
+				if _, err := s.Get(s.t.Context(), "a"); !errors.As(err, new(*panics.Error)) {
+					t.Errorf("a caller got %v", err)
+				}
+			})
+		}
+		waiting.Wait()
+		if n := strings.Count(log.String(), "msg=panic"); n != 1 || !strings.Contains(log.String(), "TestFetchPanics") {
+			t.Errorf("the log has %d panics: %s", n, &log)
+		}
+		bug = false
+		s.want("a", "1", 0, 1)
+		bug = true
+		time.Sleep(2 * time.Minute)
+		s.want("a", "1", time.Second, 0)
 	})
 }

@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"context"
 	"log/slog"
 	"net/http"
 	"runtime"
@@ -14,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/ocibridge/ocibridge/internal/base/fresh"
+	"github.com/ocibridge/ocibridge/internal/base/panics"
 )
 
 // namespace is the prefix of the names of ocibridge's own metrics.
@@ -43,6 +45,7 @@ type Metrics struct {
 	reloads    *prometheus.CounterVec
 	reloaded   prometheus.Gauge
 	reloadTime prometheus.Gauge
+	panics     prometheus.Counter
 }
 
 // sampled maps the names of sampled gauges to their help texts. Each scrape reads the values of these gauges anew.
@@ -76,6 +79,8 @@ func NewMetrics(version string, routes ...string) *Metrics {
 	m.registerArchives()
 	m.registerRefusals()
 	m.registerReloads()
+	m.panics = prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "panics_total", Help: "Bugs that ended a request or an operation, as the log has them."})
+	m.registry.MustRegister(m.panics)
 	m.registerSampled()
 	return m
 }
@@ -90,6 +95,32 @@ func (m *Metrics) Handler(log *slog.Logger) http.Handler {
 
 // Gatherer returns the metrics for tests and exporters.
 func (m *Metrics) Gatherer() prometheus.Gatherer { return m.registry }
+
+// CountPanics returns a log that counts the lines about panics that it writes to the given log.
+func (m *Metrics) CountPanics(log *slog.Logger) *slog.Logger {
+	return slog.New(counting{log.Handler(), m.panics})
+}
+
+// counting is a [slog.Handler] that counts the lines about panics.
+type counting struct {
+	slog.Handler
+	n prometheus.Counter
+}
+
+func (c counting) Handle(ctx context.Context, r slog.Record) error {
+	if r.Message == panics.Message {
+		c.n.Inc()
+	}
+	return c.Handler.Handle(ctx, r)
+}
+
+func (c counting) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return counting{c.Handler.WithAttrs(attrs), c.n}
+}
+
+func (c counting) WithGroup(name string) slog.Handler {
+	return counting{c.Handler.WithGroup(name), c.n}
+}
 
 // Sample sets the function that returns the values of the sampled gauges by their names. A gauge without a value is 0.
 func (m *Metrics) Sample(read func() map[string]float64) { m.sampled.Store(&read) }

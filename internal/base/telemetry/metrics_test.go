@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
+	"github.com/ocibridge/ocibridge/internal/base/panics"
 	"github.com/ocibridge/ocibridge/internal/base/telemetry"
 )
 
@@ -51,6 +53,9 @@ func filled() *telemetry.Metrics {
 	m.Pulled("stored", "stored")
 	m.Pulled("stored", "abandoned") // counts as failed, because only fetches have this outcome
 	m.Reloaded(nil)
+	log := m.CountPanics(slog.New(slog.NewTextHandler(io.Discard, nil))).With("a", "b").WithGroup("c")
+	log.Info("another line")
+	_ = panics.Catch(context.Background(), log, func() error { panic("a bug") })
 	telemetry.NewReadiness(m, slog.New(slog.DiscardHandler)).Refresh(context.Background())
 	return m
 }
@@ -118,6 +123,7 @@ func TestValues(t *testing.T) {
 		`ocibridge_pull_spool_limit_bytes 100`,
 		`ocibridge_certificate_expiration_timestamp_seconds 1.8e+09`,
 		`ocibridge_ready 1`,
+		`ocibridge_panics_total 1`,
 	)
 	if got := scrape(t, m); !strings.Contains(got, `version="1.2.3"`) || !strings.Contains(got, "go_goroutines") {
 		t.Errorf("metrics\n%s", got)

@@ -5,11 +5,11 @@ import (
 	"encoding/json"
 	"log/slog"
 	"net/http"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/ocibridge/ocibridge/internal/base/fresh"
+	"github.com/ocibridge/ocibridge/internal/base/panics"
 )
 
 // Check is one condition of readiness.
@@ -58,7 +58,7 @@ type report struct {
 func NewReadiness(m *Metrics, log *slog.Logger, checks ...Check) *Readiness {
 	h := &Readiness{metrics: m, log: log, checks: checks}
 	h.reports = fresh.New(fresh.Options[string, *report]{
-		Key: func(name string) string { return name }, Fetch: h.check, Timeout: checkTimeout, Patience: patience,
+		Key: func(name string) string { return name }, Fetch: h.check, Timeout: checkTimeout, Patience: patience, Log: log,
 	})
 	return h
 }
@@ -104,11 +104,11 @@ func (h *Readiness) report(ctx context.Context) *report {
 // check runs all checks concurrently.
 func (h *Readiness) check(ctx context.Context, _ string, last *fresh.Answer[*report]) (fresh.Answer[*report], error) {
 	findings := make([]Finding, len(h.checks))
-	var running sync.WaitGroup
+	var running panics.Group
 	for i, c := range h.checks {
-		running.Go(func() { findings[i] = c.Run(ctx) })
+		running.Go(func() error { findings[i] = c.Run(ctx); return nil })
 	}
-	running.Wait()
+	_ = running.Wait() // its functions return nil
 	found := &report{Ready: true, Checks: map[string]Finding{}}
 	for i, c := range h.checks {
 		found.Checks[c.Name] = findings[i]

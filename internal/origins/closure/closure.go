@@ -29,10 +29,10 @@ import (
 	"sync"
 
 	"github.com/opentofu/svchost"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/ocibridge/ocibridge/internal/base/calls"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/panics"
 	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/provider"
 )
@@ -347,7 +347,7 @@ func (w *walker) read(ctx context.Context, visits []visit) error {
 	}
 	read := make([]*Package, len(fresh))
 	absent := make([]error, len(fresh))
-	g, ctx := errgroup.WithContext(ctx)
+	g, ctx := panics.WithContext(ctx)
 	g.SetLimit(w.o.Jobs)
 	for i, v := range fresh {
 		g.Go(func() (err error) {
@@ -511,7 +511,7 @@ func (w *walker) resolve(ctx context.Context, requests []request) (out []visit, 
 
 // list lists the versions of the requested modules.
 func (w *walker) list(ctx context.Context, requests []request) error {
-	g, ctx := errgroup.WithContext(ctx)
+	g, ctx := panics.WithContext(ctx)
 	g.SetLimit(w.o.Jobs)
 	var mu sync.Mutex
 	found := map[module.Address]*listed{}

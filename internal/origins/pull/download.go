@@ -16,6 +16,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/base/files"
 	"github.com/ocibridge/ocibridge/internal/base/fill"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/panics"
 	"github.com/ocibridge/ocibridge/internal/base/privatefolder"
 	"github.com/ocibridge/ocibridge/internal/base/telemetry"
 	"github.com/ocibridge/ocibridge/origin"
@@ -160,7 +161,11 @@ func (p *Puller) preempt(d *download) bool {
 func (d *download) run(ctx context.Context) {
 	defer d.cancel(nil)
 	spanned, end := telemetry.Start(ctx, "origin package", slog.String("file", d.want.filename))
-	from, err := d.fetch(spanned)
+	var from string
+	err := panics.Catch(ctx, d.p.o.Log, func() (err error) {
+		from, err = d.fetch(spanned)
+		return err
+	})
 	if cause := context.Cause(ctx); err != nil && cause == errPreempted {
 		err = cause
 	}

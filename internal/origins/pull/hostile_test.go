@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/internal/base/panics"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
@@ -39,6 +41,10 @@ func (l liar) Release(ctx context.Context, a provider.Address, listing *origin.L
 type endless struct{}
 
 func (endless) Read(p []byte) (int, error) { return len(p), nil }
+
+type panicking struct{}
+
+func (panicking) Read([]byte) (int, error) { panic("a bug") }
 
 // TestHostilePackages shows that, if an origin sends other bytes than the signed package, neither clients nor the
 // registry get a complete package. The bytes that the origin sends cannot exceed the limits.
@@ -68,6 +74,8 @@ func TestHostilePackages(t *testing.T) {
 			check: func(err error) bool { return errors.As(err, new(*SizeError)) }},
 		"announced too large": {open: func() opener { return says(2<<20, endless{}) }, limits: Limits{MaxSize: 1 << 20},
 			check: func(err error) bool { return errors.As(err, new(*SizeError)) }},
+		"a bug in what reads it": {open: func() opener { return says(-1, io.MultiReader(bytes.NewReader(whole[1:]), panicking{})) },
+			check: func(err error) bool { return errors.As(err, new(*panics.Error)) }},
 		"more than the disk may take": {open: func() opener { return says(-1, endless{}) }, limits: Limits{MaxSpool: 4 << 20},
 			check: func(err error) bool { return errors.As(err, new(*catalog.BusyError)) }},
 	} {
@@ -127,4 +135,35 @@ func fetched(ctx context.Context, store pulled, p artifact.Package) error {
 	defer body.Close()
 	_, err = io.Copy(io.Discard, body)
 	return err
+}
+
+// TestPushPanics shows that a push that panics ends neither the process nor the downloads of clients, and is not retried soon.
+func TestPushPanics(t *testing.T) {
+	v := provider.MustParseVersion("1.0.0")
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		pushes := 0
+		p, err := New(Options{
+			Origin: locating{&source{versions: []string{"1.0.0"}}}, Policy: allowUnsigned, Spool: t.TempDir(), Log: slog.New(slog.NewTextHandler(&log, nil)),
+			Push: func(context.Context, *origin.Release) (*pusher.Result, error) { pushes++; panic("a bug") },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		store := of(p, widget)
+		found, err := store.Complete(t.Context(), v, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if err := fetched(t.Context(), store, found.Packages[0]); err != nil {
+				t.Errorf("a client gets %v", err)
+			}
+			time.Sleep(refusedPause / 2)
+		}
+		if got := log.String(); pushes != 1 || strings.Count(got, "msg=panic") != 1 || p.Pending() != 0 {
+			t.Errorf("%d pushes, %d pending\n%s", pushes, p.Pending(), got)
+		}
+	})
 }

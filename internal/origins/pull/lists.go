@@ -70,7 +70,7 @@ type listAnswer = fresh.Answer[*list]
 // newLists returns the cache of lists.
 func (p *Puller) newLists() *fresh.Cache[subject.Address, *list] {
 	return fresh.New(fresh.Options[subject.Address, *list]{
-		Key: pathOf, Fetch: p.refreshList, Load: p.loadList, Follow: telemetry.Follow,
+		Key: pathOf, Fetch: p.refreshList, Load: p.loadList, Follow: telemetry.Follow, Log: p.o.Log,
 		Size: func(_ subject.Address, l *list, err error) int64 {
 			if l == nil {
 				return errorSize(err)

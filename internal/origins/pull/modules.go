@@ -75,14 +75,14 @@ type moduleFetches struct {
 func (p *Puller) newModuleFetches() moduleFetches {
 	return moduleFetches{
 		locations: fresh.New(fresh.Options[moduleVersion, moduleorigin.Location]{
-			Key: moduleVersion.String, Fetch: p.locateModule, Follow: telemetry.Follow,
+			Key: moduleVersion.String, Fetch: p.locateModule, Follow: telemetry.Follow, Log: p.o.Log,
 			Size: func(_ moduleVersion, l moduleorigin.Location, err error) int64 {
 				return 1024 + 2*int64(len(l.String())) + errorSize(err)
 			},
 			Timeout: metadataTimeout, FailureTTL: outageTTL, MaxBytes: maxModuleBytes, MaxEntries: maxModules,
 		}),
 		stores: fresh.New(fresh.Options[moduleVersion, struct{}]{
-			Key: moduleVersion.String, Fetch: p.storeModule, Follow: telemetry.Follow,
+			Key: moduleVersion.String, Fetch: p.storeModule, Follow: telemetry.Follow, Log: p.o.Log,
 			Size:    func(_ moduleVersion, _ struct{}, err error) int64 { return 512 + errorSize(err) },
 			Timeout: moduleTimeout, FailureTTL: failureTTL, MaxBytes: maxModuleBytes, MaxEntries: maxModules, MaxFlights: maxModuleFetches,
 		}),

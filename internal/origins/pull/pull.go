@@ -36,6 +36,7 @@ import (
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/base/fresh"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/panics"
 	"github.com/ocibridge/ocibridge/internal/base/privatefolder"
 	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/origin"
@@ -285,6 +286,8 @@ func (p *Puller) task(f func(context.Context)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.closed {
-		p.tasks.Go(func() { f(p.ctx) })
+		p.tasks.Go(func() {
+			_ = panics.Catch(p.ctx, p.o.Log, func() error { f(p.ctx); return nil })
+		})
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/panics"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
@@ -107,7 +108,11 @@ func (p *Puller) work(ctx context.Context, j *job) {
 		for _, r := range held {
 			r.d.wellUnderway(ctx) // the client that waits for the download has priority over the push
 		}
-		result, err := p.push(ctx, j, held, platforms)
+		var result *pusher.Result
+		err := panics.Catch(ctx, p.o.Log, func() (err error) {
+			result, err = p.push(ctx, j, held, platforms)
+			return err
+		})
 		closeAll(held)
 		p.report(ctx, j, result, err)
 		busy, isBusy := errors.AsType[*catalog.BusyError](err)
@@ -186,7 +191,7 @@ func isFinal(err error) bool {
 	answer, ok := errors.AsType[*errcode.ErrorResponse](err)
 	denied := ok && (answer.StatusCode == http.StatusUnauthorized || answer.StatusCode == http.StatusForbidden)
 	final := []error{pusher.ErrConflict, pusher.ErrApproved, repo.ErrOccupied, repo.ErrImmutable, pusher.ErrMisnamed, trust.ErrUnknown}
-	return denied || errors.As(err, new(*SizeError)) || trust.Refused(err) ||
+	return denied || errors.As(err, new(*panics.Error)) || errors.As(err, new(*SizeError)) || trust.Refused(err) ||
 		slices.ContainsFunc(final, func(reason error) bool { return errors.Is(err, reason) })
 }
 

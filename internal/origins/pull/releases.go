@@ -13,12 +13,12 @@ import (
 	"time"
 
 	"github.com/opencontainers/go-digest"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/base/fresh"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/panics"
 	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/base/telemetry"
 	"github.com/ocibridge/ocibridge/origin"
@@ -94,7 +94,7 @@ type releaseAnswer = fresh.Answer[*release]
 // newReleases returns the cache of verified versions.
 func (p *Puller) newReleases() *fresh.Cache[providerVersion, *release] {
 	return fresh.New(fresh.Options[providerVersion, *release]{
-		Key: providerVersion.String, Fetch: p.refreshRelease, Follow: telemetry.Follow,
+		Key: providerVersion.String, Fetch: p.refreshRelease, Follow: telemetry.Follow, Log: p.o.Log,
 		Size:    func(_ providerVersion, r *release, err error) int64 { return r.memory() + errorSize(err) },
 		Timeout: metadataTimeout, FailureTTL: outageTTL, MaxBytes: maxReleaseBytes, MaxEntries: maxReleases,
 	})
@@ -325,7 +325,7 @@ func (p *Puller) listOthers(ctx context.Context, r *release, offered []provider.
 	defer cancel()
 	n := len(lacking)
 	packages, sums, failed := make([]origin.Package, n), make([][sha256.Size]byte, n), make([]error, n)
-	var g errgroup.Group
+	var g panics.Group
 	g.SetLimit(otherRequests)
 	for i, platform := range lacking {
 		g.Go(func() error {

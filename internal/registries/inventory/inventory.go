@@ -14,12 +14,12 @@ import (
 	"slices"
 
 	"github.com/opencontainers/go-digest"
-	"golang.org/x/sync/errgroup"
 	"oras.land/oras-go/v2/registry/remote"
 
 	"github.com/ocibridge/ocibridge/approval"
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/panics"
 	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/registries/query"
 	"github.com/ocibridge/ocibridge/internal/registries/registry"
@@ -176,7 +176,7 @@ func (i *Inventory[A]) Find(ctx context.Context, queries []query.Query[A]) (*Sel
 		out.Stored = append(out.Stored, s)
 	}
 	slices.SortStableFunc(out.Stored, func(a, b *Stored[A]) int { return cmp.Compare(a.Address.String(), b.Address.String()) })
-	g, ctx := errgroup.WithContext(ctx)
+	g, ctx := panics.WithContext(ctx)
 	g.SetLimit(i.Jobs)
 	for _, s := range out.Stored {
 		if s.Err != nil {
@@ -358,7 +358,7 @@ func (i *Inventory[A]) VerifyVersions(ctx context.Context, of map[A][]provider.V
 
 // read calls fn for every version of the selection. It stops when ctx is done.
 func (s *Selection[A]) read(ctx context.Context, out *Report[A], fn reader[A]) error {
-	g, ctx := errgroup.WithContext(ctx)
+	g, ctx := panics.WithContext(ctx)
 	g.SetLimit(s.inventory.Jobs)
 	out.Stored, out.Unlisted = []*StoredReport[A]{}, s.Unlisted
 	for _, of := range s.Stored {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
-	"sync"
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/auth"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/panics"
 	"github.com/ocibridge/ocibridge/internal/base/refusals"
 	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/registries/embedded"
@@ -202,11 +202,11 @@ func (r *Repositories) Reachable(ctx context.Context) (reachable, asked int, err
 	}
 	registries := r.Registries()
 	errs := make([]error, len(registries))
-	var wg sync.WaitGroup
+	var asking panics.Group
 	for i, name := range registries {
-		wg.Go(func() { errs[i] = r.Client.Connections.Reachable(ctx, name) })
+		asking.Go(func() error { errs[i] = r.Client.Connections.Reachable(ctx, name); return nil })
 	}
-	wg.Wait()
+	_ = asking.Wait() // its functions return nil
 	for _, err := range errs {
 		if err == nil {
 			reachable++

@@ -2,8 +2,12 @@
 package depcheck
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"io"
 	"os"
 	"os/exec"
@@ -260,4 +264,91 @@ func TestEndToEndUsesTheBinary(t *testing.T) {
 			t.Errorf("e2e imports %s", imported)
 		}
 	}
+}
+
+// ownGoroutines are the goroutines that run no code on other parties' bytes, or whose panics are caught further down: the
+// number of them in each file, and why a panic in them may end the process.
+var ownGoroutines = map[string]struct {
+	n   int
+	why string
+}{
+	"gateway/catalog/catalog.go":               {1, "removes files of its own"},
+	"internal/app/run/child.go":                {1, "waits for a child"},
+	"internal/app/run/services.go":             {1, "exec, which has one user"},
+	"internal/app/run/warm.go":                 {1, "waits for a group of exec"},
+	"internal/app/serve/acme.go":               {1, "obtain catches the panics of the library"},
+	"internal/app/serve/local.go":              {1, "net/http"},
+	"internal/app/serve/operations.go":         {1, "net/http"},
+	"internal/app/serve/serve.go":              {1, "reads the user's own settings"},
+	"internal/app/serve/server.go":             {4, "net/http, and waits"},
+	"internal/app/transfer/transfer.go":        {1, "commands, which have one user"},
+	"internal/base/fresh/flight.go":            {3, "fetch catches the panics of Fetch; saves and waits"},
+	"internal/origins/pull/download.go":        {1, "download.run catches the panics of the fetch"},
+	"internal/origins/pull/pull.go":            {1, "waits"},
+	"internal/origins/pull/push.go":            {1, "Puller.work catches the panics of a push"},
+	"internal/registries/embedded/embedded.go": {2, "net/http, and times of use"},
+}
+
+// TestGoroutinesCatchPanics shows that each goroutine of the product calls panics.Catch, belongs to a panics.Group, or is in
+// ownGoroutines. net/http recovers panics only in the goroutines of requests.
+func TestGoroutinesCatchPanics(t *testing.T) {
+	found := map[string]int{}
+	for name, p := range importGraph(t) {
+		if kinds := []string{"cmd", "e2e", "deploy", "tools", "internal/test"}; slices.ContainsFunc(kinds, func(k string) bool { return name == k || strings.HasPrefix(name, k+"/") }) {
+			continue
+		}
+		if slices.Contains(p.Imports, "golang.org/x/sync/errgroup") && name != "internal/base/panics" {
+			t.Errorf("%s imports errgroup, which does not carry panics: use internal/base/panics", name)
+		}
+		for _, file := range p.GoFiles {
+			file = filepath.ToSlash(filepath.Join(name, file))
+			found[file] = uncaught(t, file)
+		}
+	}
+	for file, n := range found {
+		if n != ownGoroutines[file].n {
+			t.Errorf("%s starts %d goroutines without panics.Catch, and ownGoroutines has %d", file, n, ownGoroutines[file].n)
+		}
+	}
+	for file := range ownGoroutines {
+		if _, ok := found[file]; !ok {
+			t.Errorf("there is no %s", file)
+		}
+	}
+}
+
+// uncaught returns how many goroutines a file starts whose code does not call panics.Catch. Functions that return an error
+// belong to groups.
+func uncaught(t *testing.T, file string) (n int) {
+	t.Helper()
+	src, err := os.ReadFile(filepath.Join("../../..", file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := token.NewFileSet()
+	parsed, err := parser.ParseFile(files, file, src, parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ast.Inspect(parsed, func(node ast.Node) bool {
+		switch started := node.(type) {
+		case *ast.GoStmt:
+		case *ast.CallExpr:
+			f, ok := started.Fun.(*ast.SelectorExpr)
+			if !ok || f.Sel.Name != "Go" && f.Sel.Name != "DoChan" {
+				return true
+			}
+			body, ok := started.Args[len(started.Args)-1].(*ast.FuncLit)
+			if ok && f.Sel.Name == "Go" && body.Type.Results != nil {
+				return true
+			}
+		default:
+			return true
+		}
+		if code := src[files.Position(node.Pos()).Offset:files.Position(node.End()).Offset]; !bytes.Contains(code, []byte("panics.Catch(")) {
+			n++
+		}
+		return true
+	})
+	return n
 }
