@@ -297,15 +297,8 @@ func count(n int, what string) string { return hint.Count(n, what) }
 
 // size formats a number of bytes for people. A negative number means that the size is unknown.
 func size(n int64) string {
-	switch {
-	case n < 0:
+	if n < 0 {
 		return "size unknown"
-	case n >= 10<<20:
-		return fmt.Sprintf("%d MiB", n>>20)
-	case n >= 1<<20:
-		return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
-	case n >= 1<<10:
-		return fmt.Sprintf("%d KiB", n>>10)
 	}
-	return fmt.Sprintf("%d B", n)
+	return hint.Bytes(n)
 }

@@ -122,16 +122,6 @@ func TestAppeared(t *testing.T) {
 	})
 }
 
-func TestHumanBytes(t *testing.T) {
-	for n, want := range map[int64]string{
-		0: "0 bytes", 999: "999 bytes", 1000: "1.0 kB", 999_949: "999.9 kB", 999_950: "1.0 MB", 6_543_210: "6.5 MB", 123_456_789_012: "123.5 GB", 1<<63 - 1: "9.2 EB",
-	} {
-		if got := humanBytes(n); got != want {
-			t.Errorf("%d: %s, want %s", n, got, want)
-		}
-	}
-}
-
 // TestMatches shows that a search finds the entries whose keys contain all words: words in a host, in a path, and in both, and in
 // both forms of a host's name.
 func TestMatches(t *testing.T) {

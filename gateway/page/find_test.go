@@ -48,7 +48,7 @@ func TestOrderOfTheFrontPage(t *testing.T) {
 	c := b.serve(nil)
 	a := c.want("/", 200, "35 providers and 1 module", "Page 1 of 2")
 	a.inOrder(t, "a.example/acme p1 p2 p10 q elsewhere.example/z t0 t1 t2 t3", "t10")
-	c.want("/?providers=2", 200, "Page 2 of 2", "widget 1.0.0 1 2 ", "signed "+b.signer.Fingerprint()[24:]+" pinned "+now.Format(time.DateOnly))
+	c.want("/?providers=2", 200, "Page 2 of 2", "widget 1.0.0 1 2 ", "signed "+b.signer.Fingerprint()[24:]+" pinned key "+now.Format(time.DateOnly))
 	a = c.want("/?order=newest", 200)
 	a.inOrder(t, "Last change "+host+"/acme/widget 1.0.0", "a.example/acme/p1", "a.example/acme/p2", "Page 1 of 2")
 	if !strings.Contains(a.body, `href="?order=newest&amp;providers=2#providers"`) {
@@ -113,6 +113,8 @@ func TestSuggestions(t *testing.T) {
 	}
 	for query, want := range map[string]string{
 		`provider = { source = "` + host + `/acme/p3" version = "~> 1" }`:                        "p/" + host + "/acme/p3",
+		"HTTP://registry.terraform.io/providers/acme/vpc/1.2.3":                                  "p/registry.terraform.io/acme/vpc/1.2.3",
+		host + "/acme/p3 v1.2.3":                                                                 "p/" + host + "/acme/p3/1.2.3",
 		"https://app.terraform.io/app/acme/registry/modules/private/acme/vpc/aws/1.2.3":          "m/app.terraform.io/acme/vpc/aws/1.2.3",
 		"https://tfe.acme.example/app/x/registry/modules/public/acme/vpc/aws/1.2.3":              "m/registry.terraform.io/acme/vpc/aws/1.2.3",
 		"https://app.terraform.io/app/acme/registry/providers/private/acme/widget/latest/foo":    "p/app.terraform.io/acme/widget",

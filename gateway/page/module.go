@@ -103,7 +103,7 @@ func (p *page) module(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if v.Shown != nil {
-		v.LastUse = p.lastUse(a, v.Shown.Version)
+		v.Pushed, v.LastUse = p.pushed(a, v.Shown.Version), p.lastUse(a, v.Shown.Version)
 		if !v.Shown.Elsewhere {
 			v.Shown.Manual = p.manual(ctx, r, view, a, list, v.chosen.version)
 		}

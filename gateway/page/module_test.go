@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/opencontainers/go-digest"
 	"github.com/opentofu/svchost"
@@ -79,7 +80,7 @@ func TestModule(t *testing.T) {
 	c := b.serve(nil)
 	a := c.want(netPage, 200, net.String()+" 1.2.0 module newest",
 		"module &#34;net&#34; { source = &#34;"+net.String()+"&#34; version = &#34;~&gt; 1.2&#34; }", "a host block for that name",
-		"source = &#34;oci://gateway.example/modules/"+net.Path()+"?tag=1.2.0&#34;", "Constraint ~&gt; 1.2", "net-1.2.0.zip", fmt.Sprintf("Size %d bytes", len(content)),
+		"source = &#34;oci://gateway.example/modules/"+net.Path()+"?tag=1.2.0&#34;", "Constraint ~&gt; 1.2", "net-1.2.0.zip", fmt.Sprintf("Size %d B", len(content)),
 		m.Zip().Digest.String(), strings.ReplaceAll(m.Zip().H1.String(), "+", "&#43;"), "Commit "+commit, "stated the hash of the files and the commit.", "gateway.example/modules/"+net.Path()+":1.2.0", m.Index.Digest.String(),
 		"Versions 3", "1.3.0-beta.1", "1.1.0 denied it &lt;b&gt;leaks&lt;/b&gt;", "Confirmed by the registry")
 	if strings.Contains(a.body, netPage+"/1.1.0") || strings.Contains(a.text(), "verdict") {
@@ -92,13 +93,29 @@ func TestModule(t *testing.T) {
 	c.want(netPage+"?q=beta", 200, "1 of 3 versions match")
 	c.want(netPage+"/1.1.0", http.StatusUnavailableForLegalReasons, "This version is denied", "The operator’s reason: it &lt;b&gt;leaks&lt;/b&gt;")
 	c.want(netPage+"/1.2.0/", http.StatusSeeOther)
-	c.want("/", 200, "1 module", "Modules Module Newest Versions Size Last change "+host+"/acme net/aws 1.2.0 3 "+fmt.Sprintf("%d bytes", len(content)))
+	c.want("/", 200, "1 module", "Modules Module Newest Versions Size Last change "+host+"/acme net/aws 1.2.0 3 "+fmt.Sprintf("%d B", len(content)))
 	if a := c.want(escaped("net"), 200, "1 module whose address matches"); !strings.Contains(a.body, `href="./m/`+net.Path()+`"`) {
 		t.Errorf("no link to the module:\n%s", a.body)
 	}
 
 	b.catalog.Deny[0].Versions = provider.VersionSet{}
 	b.serve(nil).want(netPage, 200, "This gateway serves no version: each one is denied or not approved")
+}
+
+// TestPushed shows when a version was pushed, on the pages of providers and of modules.
+func TestPushed(t *testing.T) {
+	b := newBench(t).modules()
+	b.pushModule(net, "1.2.0", "1.2.0", "")
+	b.push(widget, "1.0.0", true)
+	for at, want := range map[time.Time]bool{time.Date(2026, 3, 4, 23, 6, 7, 0, time.UTC): true, {}: false} {
+		b.options.Changed = func(subject.Address, provider.Version) time.Time { return at }
+		c := b.serve(nil)
+		for _, page := range []string{netPage, widgetPage} {
+			if a := c.want(page, 200); a.has("Pushed 4 March 2026") != want || a.has("Pushed") != want {
+				t.Errorf("%s, pushed at %s:\n%s", page, at, a.text())
+			}
+		}
+	}
 }
 
 // TestDeprecated shows that the lists and the pages of deprecated versions give the reason, as text.

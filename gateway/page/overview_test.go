@@ -41,7 +41,7 @@ func TestOverviews(t *testing.T) {
 		if path == "/" {
 			widgetName, gaugeName = "widget", "gauge" // below the namespace
 		}
-		a := c.want(path, 200, "4 providers", widgetName+" 1.0.0 1 2 ", "bytes signed "+b.signer.Fingerprint()[24:], gaugeName+" 1.23.0 26 1 ", "no evidence", "offered", "none")
+		a := c.want(path, 200, "4 providers", widgetName+" 1.0.0 1 2 ", " B signed "+b.signer.Fingerprint()[24:], gaugeName+" 1.23.0 26 1 ", "no evidence", "offered", "none")
 		if strings.Contains(a.text(), "offered 1.0.0") {
 			t.Errorf("%s: a version at the origin counts as stored:\n%s", path, a.text())
 		}

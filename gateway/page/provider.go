@@ -121,9 +121,8 @@ func (p *page) provider(w http.ResponseWriter, r *http.Request) {
 	v.versionsView = listVersions(ctx, r, list, v.chosen, func(ctx context.Context, of provider.Version) rowView { return p.row(ctx, view, list, of) })
 	p.addRecords(ctx, view, a, v.Versions)
 	if v.Shown != nil {
-		v.Shown.Pushed = p.pushed(a, v.Shown.Version)
 		v.showVerdict(v.Shown.Signature.State)
-		v.LastUse = p.lastUse(a, v.Shown.Version)
+		v.Pushed, v.LastUse = p.pushed(a, v.Shown.Version), p.lastUse(a, v.Shown.Version)
 	}
 	v.sharePlatforms()
 	v.Twins = p.twins(r, v.entry)

@@ -79,7 +79,7 @@ func TestPullThroughOnPages(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, newest.text())
 		}
 	}
-	if newest.has("Index sha256:") || newest.has("0 bytes") {
+	if newest.has("Index sha256:") || newest.has(" 0 B") {
 		t.Errorf("a version that is not stored has an index, or a size:\n%s", newest.text())
 	}
 	if n := b.origin.Count(recorder.PathSuffix(".zip"), recorder.Method(http.MethodGet)); n != 0 {

@@ -64,7 +64,7 @@ func (p *page) authority(w http.ResponseWriter, r *http.Request) {
 
 // views returns the templates of the pages by name, each with the layout. Only a gateway that shows pages parses them.
 var views = sync.OnceValue(func() map[string]*template.Template {
-	functions := template.FuncMap{"bytes": humanBytes, "utc": utc, "date": date, "ago": ago, "code": newCode, "display": displayHost, "day": day, "pieces": pieces, "parts": pathParts, "keyID": keyID, "tab": newTab}
+	functions := template.FuncMap{"bytes": hint.Bytes, "utc": utc, "date": date, "ago": ago, "code": newCode, "display": displayHost, "day": day, "pieces": pieces, "parts": pathParts, "keyID": keyID, "tab": newTab}
 	layout := template.Must(template.New("").Funcs(functions).ParseFS(templateFiles, "templates/layout.html", "templates/parts.html", "templates/manual.html", "templates/docsnav.html"))
 	out := map[string]*template.Template{}
 	for _, name := range []string{"front", "search", "provider", "docs", "module", "message"} {
@@ -151,19 +151,6 @@ func (p *page) render(w http.ResponseWriter, r *http.Request, status int, view s
 	if r.Method != http.MethodHead {
 		respond.Send(w, data, false)
 	}
-}
-
-// humanBytes formats a size for people.
-func humanBytes(n int64) string {
-	const units = "kMGTPE"
-	if n < 1000 {
-		return fmt.Sprintf("%d bytes", n)
-	}
-	f, i := float64(n)/1000, 0
-	for f >= 999.95 && i < len(units)-1 {
-		f, i = f/1000, i+1
-	}
-	return fmt.Sprintf("%.1f %cB", f, units[i])
 }
 
 func day(t time.Time) string { return t.UTC().Format(time.DateOnly) }

@@ -327,10 +327,12 @@ func (p *page) suggest(w http.ResponseWriter, r *http.Request) {
 	w.Write(data)
 }
 
-// sourceLine matches the source attribute in a line or a block of a configuration. quoted matches an address in quotes.
+// sourceLine matches the source attribute in a line or a block of a configuration. quoted matches an address in quotes, and scheme the
+// beginning of a URL.
 var (
 	sourceLine = regexp.MustCompile(`\bsource\s*=\s*"([^"]*)"`)
 	quoted     = regexp.MustCompile(`^(?:source\s*=\s*)?"?([^"]*)"?$`)
+	scheme     = regexp.MustCompile(`^(?i:https?://)`)
 )
 
 // cleanQuery returns the address in a query, which may be a pasted piece of a configuration.
@@ -342,7 +344,7 @@ func cleanQuery(q string) string {
 			break
 		}
 	}
-	return strings.Trim(strings.TrimPrefix(q, "https://"), "/")
+	return strings.Trim(scheme.ReplaceAllString(q, ""), "/")
 }
 
 // The URLs of a provider's or module's page: at a public registry, and at HCP Terraform and Terraform Enterprise. Those
@@ -373,10 +375,13 @@ func fromRegistryPage(query string) string {
 	return address
 }
 
-// exact parses ADDRESS or ADDRESS@VERSION, if the query has that form. It ignores a module's folder, as in
+// exact parses ADDRESS, ADDRESS@VERSION or ADDRESS VERSION, if the query has such a form. It ignores a module's folder, as in
 // ADDRESS//FOLDER. The version is zero if the query has none.
 func exact(query string) (e entry, v provider.Version, ok bool) {
 	name, version, versioned := strings.Cut(query, "@")
+	if !versioned {
+		name, version, versioned = strings.Cut(query, " ")
+	}
 	if a, err := provider.ParseAddress(name); err == nil {
 		e.Address = a
 	} else {

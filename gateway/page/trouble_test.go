@@ -178,5 +178,5 @@ func TestRegistryHangsAfterRestart(t *testing.T) {
 	fails.Store(true)
 	b.lie("/", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	c = b.serve(nil)
-	c.want("/", 200, rowOf(widget, "/"), "bytes signed", rowOf(net, "/")).lacks(t, "not known now", unknownYet)
+	c.want("/", 200, rowOf(widget, "/"), " B signed", rowOf(net, "/")).lacks(t, "not known now", unknownYet)
 }

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/ocibridge/ocibridge/approval"
 	"github.com/ocibridge/ocibridge/artifact"
@@ -27,7 +26,6 @@ type versionView struct {
 	Signature  signatureView
 	Packages   []packageView
 	Published  string     // the time that the origin stated in the evidence, or ""
-	Pushed     time.Time  // when the version was pushed; zero if unknown
 	SourceURL  string     // the repository of the source code that the origin stated, or ""
 	Docs       string     // the page with the documentation at the public registry, or ""
 	Files      []fileView // the release's documents

@@ -27,6 +27,7 @@ type subjectView struct {
 	Newest  bool         // the shown version is the one that clients choose by default
 	Unshown *messageView // the reason why the newest version cannot be shown, or nil
 	Trouble *troubleView // nil if the registry answers
+	Pushed  time.Time    // when the shown version was pushed; zero if unknown
 	LastUse *lastUseView // of the shown version; nil if the gateway does not remember uses
 	versionsView
 

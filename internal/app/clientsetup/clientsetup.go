@@ -67,7 +67,7 @@ type piece struct {
 func pieces() []piece {
 	return append([]piece{
 		{name: "terraform", brief: "the gateway as network mirror, for Terraform", heading: "Terraform, in ~/.terraformrc or the file that TF_CLI_CONFIG_FILE names:", text: (*Setup).Terraform},
-		{name: "tofu", brief: "the same for OpenTofu, which then trusts the mirror's hashes", heading: "OpenTofu, in ~/.tofurc. From 1.12 on, trust_all_hashes lets one init lock every platform:", text: (*Setup).OpenTofu},
+		{name: "tofu", brief: "the same for OpenTofu, which then trusts the mirror's hashes", heading: "OpenTofu, in ~/.tofurc. From 1.12 on, trust_all_hashes lets one init lock every platform of a provider of registry.opentofu.org:", text: (*Setup).OpenTofu},
 		{name: "host", brief: "the gateway in place of the origins, for both", heading: "Either of them, in place of the mirror or beside it: what is signed comes as from its origin, and providers lock and providers mirror work without that:", text: (*Setup).Hosts,
 			modules: "Terraform in ~/.terraformrc, or OpenTofu in ~/.tofurc. Modules of these hosts then come from the gateway:"},
 		{name: "module", brief: "a module block, for the gateway's own modules", heading: OwnModules + " Modules of other hosts need the host blocks above, and ocibridge exec writes these blocks itself:", text: (*Setup).Module},

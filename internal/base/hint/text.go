@@ -36,6 +36,19 @@ func Count(n int, thing string) string {
 	return fmt.Sprintf("%d %s", n, thing)
 }
 
+// Bytes formats a number of bytes for people, such as "1023 B", "12 KiB", "1.5 MiB" and "10 MiB".
+func Bytes(n int64) string {
+	switch {
+	case n >= 10<<20:
+		return fmt.Sprintf("%d MiB", n>>20)
+	case n >= 1<<20:
+		return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
+	case n >= 1<<10:
+		return fmt.Sprintf("%d KiB", n>>10)
+	}
+	return fmt.Sprintf("%d B", n)
+}
+
 // Nearest returns the element of names that the user probably meant by the misspelt name: the element with the smallest
 // edit distance. It returns "" if this distance is more than two, or more than half of the length of name.
 func Nearest(name string, names []string) string {
