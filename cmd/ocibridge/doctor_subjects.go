@@ -334,6 +334,9 @@ func examinePatterns(ctx context.Context, s settings, back *registry.Repositorie
 		}
 		return append(stored, configured[kind]...), err
 	}}
+	if p := s.file.PullThrough; p != nil && p.Enabled {
+		x.Pulls = p.Overlaps
+	}
 	for _, r := range s.file.Approvals {
 		if !r.Policy.IsZero() {
 			x.Rules = append(x.Rules, doctor.PatternRule{Name: "require", Pattern: r.Pattern})

@@ -469,6 +469,35 @@ func TestTagsThatMoveAcrossARestart(t *testing.T) {
 	})
 }
 
+// TestListsWhileATagMoves shows that a verdict on the manifest that a tag named before does not hide the version, while the signatures
+// of the manifest that it names now cannot be read.
+func TestListsWhileATagMoves(t *testing.T) {
+	s := newSigning(t, false)
+	onDisk(t, t.TempDir(), func(o *catalog.Options) { o.Approvals = s }, func(k *kept) {
+		k.expect("not approved", k.listed(), "[]")
+		k.expect("not approved", k.served(v100), notApprovedText)
+		k.publish(t, widget, v100, "changed")
+		k.sign(s, v100, true)
+		s.down(unreachable)
+		pass(7 * time.Hour)
+		k.expect("moved", k.listed(), "[1.0.0]")
+		k.restart()
+		k.expect("moved, after a restart", k.listed(), "[1.0.0]")
+		pass(time.Minute)
+		k.expect("moved, later", k.listed(), "[1.0.0]")
+		k.options.Deny = []catalog.Deny{{Pattern: widget.Pattern(), Digest: k.tags[widget]["1.0.0"].Descriptor.Digest}}
+		k.restart()
+		pass(time.Minute)
+		k.expect("moved to a denied manifest", k.listed(), "[]")
+		k.options.Deny = nil
+		k.restart()
+		s.down(nil)
+		pass(time.Minute)
+		k.expect("approved", k.served(v100), "served")
+		k.expect("approved", k.listed(), "[1.0.0]")
+	})
+}
+
 // incomplete returns verdicts that say nothing about the requirements.
 type incomplete struct{ *signing }
 

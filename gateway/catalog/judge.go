@@ -187,6 +187,11 @@ func (u *undecided) setManifest(r resolved) {
 	}
 }
 
+// mayName reports whether the tag of the version may name a manifest.
+func (u *undecided) mayName(manifest digest.Digest) bool {
+	return u.manifest.Digest == "" || u.manifest.Digest == manifest
+}
+
 // isWaiting reports whether the last verdict on a version is that it is not approved, and whether the verdict is current for lists,
 // but so old that the version may have been approved since.
 func (u *undecided) isWaiting(now time.Time) bool {
@@ -311,12 +316,14 @@ func (j *judgement) lookUp(ctx context.Context, all []undecided) {
 	group.Wait()
 }
 
-// assume decides about versions by their last verdicts, in memory or on disk. A version without a verdict is listed.
+// assume decides about versions by their last verdicts, in memory or on disk. A version without a verdict is listed, as is one whose tag
+// names another manifest than the last verdict is about.
 func (j *judgement) assume(all ...undecided) {
 	deadline := time.Now().Add(savedTimeout)
 	for _, u := range all {
 		switch {
-		case u.last != nil && u.last.Err == nil:
+		case u.manifest.Digest != "" && j.isSettled(j.c.ctx, &u, u.manifest.Digest):
+		case u.last != nil && u.last.Err == nil && u.mayName(u.last.Value.about.desc.Digest):
 			j.withhold(u.version, u.last.Value.verdict)
 		case j.c.disk != nil && j.c.ctx.Err() == nil && time.Now().Before(deadline):
 			j.assumeSaved(u)
@@ -333,10 +340,13 @@ func (j *judgement) assumeSaved(u undecided) {
 	if !indexed && !judged {
 		return
 	}
-	// 1. The tag names the manifest in the later record.
+	// 1. The tag names the manifest in the later record, unless it has moved since.
 	manifest := index.Index
 	if !indexed || judged && signatures.Confirmed.After(index.Confirmed) {
 		manifest = signatures.Index
+	}
+	if !u.mayName(manifest.Digest) {
+		return
 	}
 	// 2. Signatures are looked up only for a manifest that names the version.
 	judged = judged && signatures.Index.Digest == manifest.Digest

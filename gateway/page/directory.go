@@ -150,8 +150,13 @@ func (t texts) containing(word string, from, to int) iter.Seq[int] {
 
 // known returns the known names. If the registry's list is missing or too old, known requests a new list and waits
 // briefly. Concurrent callers share one request. As long as there is no list, the names on disk are known, too.
-func (d *directory) known(ctx context.Context) *index {
-	list := d.listed(ctx)
+func (d *directory) known(ctx context.Context) *index { return d.within(ctx, listPatience) }
+
+// now is like known, but does not wait for the registry's list.
+func (d *directory) now(ctx context.Context) *index { return d.within(ctx, summaryPatience) }
+
+func (d *directory) within(ctx context.Context, patience time.Duration) *index {
+	list := d.listed(ctx, patience)
 	if i := d.current(list); i != nil {
 		return i
 	}
@@ -160,7 +165,7 @@ func (d *directory) known(ctx context.Context) *index {
 	if i := d.current(list); i != nil {
 		return i
 	}
-	i := d.build(ctx, list)
+	i := d.build(context.WithoutCancel(ctx), list) // other clients use it, too
 	d.last.Store(i)
 	return i
 }
@@ -224,12 +229,12 @@ func (i *index) has(e entry) bool {
 	return ok
 }
 
-// listed returns the registry's list, or nil if there is none, or if it has not arrived in time.
-func (d *directory) listed(ctx context.Context) *fresh.Answer[listed] {
+// listed returns the registry's list, or nil if there is none, or if it has not arrived within patience.
+func (d *directory) listed(ctx context.Context, patience time.Duration) *fresh.Answer[listed] {
 	if d.lists == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, listPatience)
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	a, err := d.lists.Get(ctx, "")
 	if err != nil {

@@ -3,6 +3,7 @@ package page
 import (
 	"context"
 	"fmt"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -169,4 +170,53 @@ func TestMatches(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestKnownNamesWithoutTheRegistry shows that a request that does not wait for the registry's list, or whose client has left, does not
+// hide the names on disk from the next requests.
+func TestKnownNamesWithoutTheRegistry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, err := catalog.New(catalog.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		a := entry{provider.MustParseAddress("registry.acme.example/acme/widget")}
+		d := newDirectory(Options{Options: gateway.Options{Catalog: c}, List: func(ctx context.Context) Names {
+			<-ctx.Done()
+			return Names{Failed: true}
+		}})
+		d.saved.Put("", fresh.Answer[[]entry]{Value: []entry{a}, At: time.Now(), TTL: time.Hour})
+		gone, leave := context.WithCancel(t.Context())
+		leave()
+		d.known(gone)
+		if k := d.known(t.Context()); !k.has(a) {
+			t.Errorf("known: %+v", k)
+		}
+		time.Sleep(indexTTL)
+		began := time.Now()
+		if k := d.now(t.Context()); !k.has(a) || time.Since(began) > summaryPatience {
+			t.Errorf("after %s: %+v", time.Since(began), k)
+		}
+		synctest.Wait()
+		time.Sleep(listTimeout)
+	})
+}
+
+// TestModulePageWithoutTheRegistrysList shows that the host block of a module's page does not wait for the registry's list.
+func TestModulePageWithoutTheRegistrysList(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, err := catalog.New(catalog.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		p := New(Options{Options: gateway.Options{Catalog: c}, Configured: []subject.Address{provider.MustParseAddress("registry.acme.example/acme/widget")},
+			List: func(ctx context.Context) Names { <-ctx.Done(); return Names{Failed: true} }}).(*page)
+		began := time.Now()
+		if !p.hasProviders(httptest.NewRequest("GET", "/", nil), "registry.acme.example") || time.Since(began) > summaryPatience {
+			t.Errorf("it took %s", time.Since(began))
+		}
+		time.Sleep(listTimeout)
+	})
 }

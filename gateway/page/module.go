@@ -125,7 +125,7 @@ func (p *page) hasProviders(r *http.Request, host svchost.Hostname) bool {
 	if err != nil {
 		return false
 	}
-	return slices.ContainsFunc(p.directory.known(r.Context()).providers, func(e entry) bool {
+	return slices.ContainsFunc(p.directory.now(r.Context()).providers, func(e entry) bool {
 		return e.Hostname() == string(host) && p.mayRead(who, e)
 	})
 }

@@ -205,9 +205,7 @@ func (p *page) twins(r *http.Request, e entry) (out []twinView) {
 	if !ok || err != nil || twin.Kind() != e.Kind() || !p.mayRead(who, twin) {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), summaryPatience) // the page does not wait for the registry's list
-	defer cancel()
-	if !p.directory.known(ctx).has(twin) {
+	if !p.directory.now(r.Context()).has(twin) {
 		return nil
 	}
 	return []twinView{{twin, client}}

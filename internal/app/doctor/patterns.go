@@ -12,6 +12,9 @@ import (
 // no effect.
 type Patterns struct {
 	Rules []PatternRule
+	// Pulls reports whether pull-through may fetch what a pattern matches. Such a pattern has an effect although nothing that is
+	// stored matches it. If Pulls is nil, there is no pull-through.
+	Pulls func(subject.Pattern) bool
 	// Known returns the addresses of a kind that are stored, and those that the configuration names. An error means that more may
 	// be stored.
 	Known func(context.Context, subject.Kind) ([]subject.Address, error)
@@ -51,26 +54,38 @@ func (x Patterns) Examine(ctx context.Context) *Report {
 		}
 		known, err := x.Known(ctx, kind)
 		for _, name := range names {
-			r.patterns(name, kind, patterns[name], known, err)
+			r.patterns(name, kind, x.unmatched(patterns[name], known), len(known) > 0, err)
 		}
 	}
 	return r
 }
 
-// patterns adds a check about the patterns of one kind in the named blocks or argument. unlisted is the error of Known.
-func (r *Report) patterns(name string, kind subject.Kind, all []subject.Pattern, known []subject.Address, unlisted error) {
-	var unmatched []string
+// unmatched returns the patterns that match no known address, without duplicates, by whether pull-through may fetch what they match.
+func (x Patterns) unmatched(all []subject.Pattern, known []subject.Address) map[bool][]string {
+	out := map[bool][]string{}
 	for _, p := range all {
-		if text := p.String(); !slices.ContainsFunc(known, p.Covers) && !slices.Contains(unmatched, text) {
-			unmatched = append(unmatched, text)
+		pulled := x.Pulls != nil && x.Pulls(p)
+		if text := p.String(); !slices.ContainsFunc(known, p.Covers) && !slices.Contains(out[pulled], text) {
+			out[pulled] = append(out[pulled], text)
 		}
 	}
+	return out
+}
+
+// patterns adds checks about the patterns of one kind in the named blocks or argument. byPulled are the result of unmatched. unlisted is
+// the error of Known.
+func (r *Report) patterns(name string, kind subject.Kind, byPulled map[bool][]string, anyKnown bool, unlisted error) {
+	unmatched, pulled := byPulled[false], byPulled[true]
+	if len(pulled) > 0 {
+		r.skip(name, "", "no stored or configured %s matches %s, but pull-through may fetch one", kind, list(pulled))
+	}
 	switch {
+	case len(unmatched) == 0 && len(pulled) > 0:
 	case len(unmatched) == 0:
 		r.ok(name, "each pattern for %s matches a stored or configured one", kind.Traits().Plural)
 	case unlisted != nil:
 		r.skip(name, "ocibridge list says which registries cannot list their repositories", "whether a %s matches %s is unknown: %v", kind, list(unmatched), unlisted)
-	case len(known) == 0:
+	case !anyKnown:
 		r.skip(name, "", "no %s is stored or configured yet, so nothing matches %s", kind, list(unmatched))
 	default:
 		r.warn(name, "correct the pattern if it is mistyped: it has no effect. It can stay if it is for what will be stored later",

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/internal/app/doctor"
 	"github.com/ocibridge/ocibridge/internal/base/subject"
+	"github.com/ocibridge/ocibridge/internal/origins/pull"
 	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/provider"
 )
@@ -35,9 +36,12 @@ func TestPatterns(t *testing.T) {
 		"other kind":            {[]doctor.PatternRule{{Name: "require", Pattern: module.MustParsePattern("*/*/*/*")}}, []subject.Address{widget}, nil, "skipped require no module is stored or configured yet, so nothing matches */*/*/*"},
 		"unlisted":              {providers("deny", "a.example/b/c"), []subject.Address{widget}, errors.New("no catalog"), "skipped deny whether a provider matches a.example/b/c is unknown: no catalog"},
 		"unlisted, and matches": {providers("deny", "registry.acme.example/acme/widget"), []subject.Address{widget}, errors.New("no catalog"), "ok deny each pattern for providers matches a stored or configured one"},
+		"pulled":                {providers("deny", "pulled.example/evil/*", "*/*/*", "other.example/b/c"), []subject.Address{widget}, nil, "skipped deny no stored or configured provider matches pulled.example/evil/*, but pull-through may fetch one\nwarning deny no stored or configured provider matches other.example/b/c"},
+		"only pulled":           {providers("deny", "pulled.example/evil/*"), []subject.Address{widget}, nil, "skipped deny no stored or configured provider matches pulled.example/evil/*, but pull-through may fetch one"},
 	} {
 		t.Run(what, func(t *testing.T) {
-			x := doctor.Patterns{Rules: tc.rules, Known: func(_ context.Context, kind subject.Kind) (out []subject.Address, err error) {
+			scope := pull.Scope{Selector: subject.Selector{Include: []subject.Pattern{provider.MustParsePattern("pulled.example/*/*")}}}
+			x := doctor.Patterns{Rules: tc.rules, Pulls: scope.Overlaps, Known: func(_ context.Context, kind subject.Kind) (out []subject.Address, err error) {
 				for _, a := range tc.known {
 					if a.Kind() == kind {
 						out = append(out, a)

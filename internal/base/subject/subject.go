@@ -191,6 +191,17 @@ func Exactly(p Pattern, a Address) bool {
 	return a.Kind() == p.Kind()
 }
 
+// Overlap reports whether an address can match both patterns.
+func Overlap(p, other Pattern) bool {
+	values := other.Values()
+	for i, v := range p.Values() {
+		if p.Kind() != other.Kind() || v != Wildcard && values[i] != Wildcard && !strings.EqualFold(v, values[i]) {
+			return false
+		}
+	}
+	return true
+}
+
 // SelectorOf selects addresses by patterns. The zero value selects all.
 type SelectorOf[P Pattern] struct {
 	Include []P // empty selects every address; if all patterns are of one kind, no address of another kind is selected

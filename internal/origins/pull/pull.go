@@ -72,6 +72,12 @@ func (s *Scope) Pulls(k subject.Kind) bool {
 	return slices.ContainsFunc(s.Selector.Include, func(p subject.Pattern) bool { return p.Kind() == k })
 }
 
+// Overlaps reports whether a provider or a module that matches the pattern may be pulled through.
+func (s *Scope) Overlaps(p subject.Pattern) bool {
+	return s.Pulls(p.Kind()) && (len(s.Selector.Include) == 0 ||
+		slices.ContainsFunc(s.Selector.Include, func(include subject.Pattern) bool { return subject.Overlap(include, p) }))
+}
+
 // Options configure a [Puller].
 type Options struct {
 	Origin Origin

@@ -79,8 +79,7 @@ func runJobs(dir string, jobs []job, r *report) error {
 	r.begin()
 	for _, j := range jobs {
 		begun := make(chan struct{})
-		var once sync.Once
-		begin := func() { once.Do(func() { close(begun) }) }
+		begin := sync.OnceFunc(func() { close(begun) })
 		running.Go(func() error {
 			defer begin()
 			return j.test(dir, r, begin)
