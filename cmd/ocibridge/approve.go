@@ -352,7 +352,7 @@ func readSigningKey(ctx context.Context, seen *files.Snapshot, where, name strin
 
 func parseSigningKey(where string, text []byte, stderr io.Writer) (*signing.Key, error) {
 	var ask func() ([]byte, error)
-	if canAsk() {
+	if term.IsTerminal(int(os.Stdin.Fd())) {
 		ask = func() ([]byte, error) {
 			fmt.Fprintf(stderr, "Password of the private key: ")
 			password, err := term.ReadPassword(int(os.Stdin.Fd()))
@@ -391,6 +391,3 @@ func (p *progress) approved(r *transfer.ApprovedVersion, planned bool) {
 	}
 	p.result("%s %s: %s, in %s:%s", r.Subject, r.Version, text, r.Repository, r.Tag)
 }
-
-// canAsk reports whether a command can ask the user for a password.
-func canAsk() bool { return term.IsTerminal(int(os.Stdin.Fd())) }

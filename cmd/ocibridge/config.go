@@ -190,7 +190,6 @@ func configEnvironment(ctx context.Context, seen *files.Snapshot) config.Environ
 	read := func(name string) ([]byte, error) { return seen.ReadGiven(ctx, name) }
 	return config.Environment{
 		LookupEnv: os.LookupEnv, ReadFile: read, Mode: fileMode, Above: files.Above("."), IsOwn: files.IsOwn, Home: homeDir(), GOOS: runtime.GOOS,
-		CanAsk: canAsk(),
 	}
 }
 

@@ -176,21 +176,18 @@ func (d *decoder) trustedRoot(path string) (*approval.TrustedRoot, error) {
 	return root, nil
 }
 
-// checkSigningKey returns an error if a command could not sign with the key of the sign block. It asks nobody for a password: a key whose
-// password commands can ask for is not decrypted.
+// checkSigningKey returns an error if no command could sign with the key of the sign block. It asks nobody for a password: an encrypted
+// key is decrypted only if the environment has its password, because whoever checks a file often has none.
 func (env Environment) checkSigningKey(text []byte) error {
-	encrypted := false
-	var ask func() ([]byte, error)
-	if env.CanAsk {
-		ask = func() ([]byte, error) {
-			encrypted = true
-			return nil, errors.New("no password is given")
-		}
+	locked := false
+	_, err := signing.ParseKey(text, signing.PasswordFrom(env.LookupEnv, func() ([]byte, error) {
+		locked = true
+		return nil, errors.New("no password is given")
+	}))
+	if locked {
+		return nil
 	}
-	if _, err := signing.ParseKey(text, signing.PasswordFrom(env.LookupEnv, ask)); err != nil && !encrypted {
-		return err
-	}
-	return nil
+	return err
 }
 
 // maxTrustedRoot is the maximum size in bytes of a trusted_root.json file. The file of the public Sigstore instance has less

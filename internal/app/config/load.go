@@ -30,8 +30,6 @@ type Environment struct {
 	Home  string // the user's home folder; "" if there is none
 	GOOS  string // like runtime.GOOS; it decides where the file is, and the syntax of paths
 	Use   Use
-	// CanAsk means that commands can ask the user for the password of a key.
-	CanAsk bool
 }
 
 // Use says which values of the gateway block a command uses. In a configuration that several
