@@ -72,12 +72,15 @@ func TestSearchForAKey(t *testing.T) {
 		return trust.Policy{}
 	}
 	c := b.serve(nil)
+	const whileTyping = "/search?suggest&q="
+	c.want(whileTyping+fingerprint, 200, "Press Enter to search for the key") // nobody has read any signature yet
 	for _, query := range []string{fingerprint, strings.ToLower(fingerprint), "0x" + fingerprint, fingerprint[24:], fingerprint[:20] + " " + fingerprint[20:]} {
 		if a := c.want(escaped(query), 200, "1 provider signed with this key", widget.String()); a.has("acme/pinned") {
 			t.Errorf("%s finds a provider of another key", query)
 		}
 	}
 	c.want(escaped(other), 200, "1 provider signed with this key", pinned.String())
+	c.want(whileTyping+fingerprint, 200, widget.String(), "1 provider")
 	c.want(escaped(strings.Repeat("F", 40)), 200, "This key signed no newest version")
 	c.want(escaped(fingerprint[32:]), 200, "No known provider") // anybody can make a key with a given 32-bit ID
 }

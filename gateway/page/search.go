@@ -1,6 +1,8 @@
 package page
 
 import (
+	"cmp"
+	"context"
 	"encoding/json"
 	"iter"
 	"net/http"
@@ -162,7 +164,8 @@ func (p *page) search(w http.ResponseWriter, r *http.Request) {
 	v := searchView{Query: query, Complete: k.complete, Pulls: p.pulls && p.MayFetch(r)}
 	all := p.find(k, who, query)
 	if key := keyOf(query); key != "" && len(all) == 0 {
-		v.Key, all = key, p.signedBy(r, k, who, key)
+		p.signers(r.Context(), k, who)
+		v.Key, all = key, p.signedBy(k, who, key)
 	}
 	providers, modules := kinds(all)
 	v.Total = counted(providers, modules)
@@ -262,18 +265,21 @@ func keyOf(query string) string {
 	return ""
 }
 
-// signedBy returns the providers whose newest version was signed by a key when it was pushed, and those for which the
-// configuration pins the key. It reads the newest versions of a bounded number of providers that no page has shown yet.
-func (p *page) signedBy(r *http.Request, k *index, who *access.Client, key string) (out []entry) {
-	providers := p.readable(who, k.providers)
+// signers reads the newest versions of a bounded number of providers that no page has shown yet.
+func (p *page) signers(ctx context.Context, k *index, who *access.Client) {
 	var unread []entry
-	for _, e := range providers {
+	for _, e := range p.readable(who, k.providers) {
 		if p.summaries.Last(e) == nil && len(unread) < keyReads {
 			unread = append(unread, e)
 		}
 	}
-	p.overviews(r.Context(), k, unread)
-	for _, e := range providers {
+	p.overviews(ctx, k, unread)
+}
+
+// signedBy returns the providers whose newest version was signed by a key when it was pushed, as far as it has been read, and those for
+// which the configuration pins the key.
+func (p *page) signedBy(k *index, who *access.Client, key string) (out []entry) {
+	for _, e := range p.readable(who, k.providers) {
 		isKey := func(fingerprint string) bool {
 			return strings.HasSuffix(fingerprint, key) || len(fingerprint) == 64 && strings.HasPrefix(fingerprint, key)
 		}
@@ -289,7 +295,7 @@ func (p *page) signedBy(r *http.Request, k *index, who *access.Client, key strin
 // suggestionsView is the answer to a search while typing, as JSON.
 type suggestionsView struct {
 	Found []suggestionView `json:"found"`
-	Total string           `json:"total"` // the number of all that was found, such as 2 providers and 1 module
+	Total string           `json:"total"` // the number of all that was found, such as 2 providers and 1 module, or what to do
 }
 
 type suggestionView struct {
@@ -312,9 +318,14 @@ func (p *page) suggest(w http.ResponseWriter, r *http.Request) {
 	if e, version, ok := exact(fromRegistryPage(query)); ok && !lacksHost(e) {
 		v.Found = append(v.Found, suggestionView{e.What(), strings.TrimSuffix(e.String()+" "+version.String(), " "), e.versionPage(version)})
 	} else if query != "" {
-		all, providers, modules := p.first(p.directory.known(r.Context()), who, query, suggestedEntries)
+		k := p.directory.known(r.Context())
+		all, providers, modules := p.first(k, who, query, suggestedEntries)
 		v.Total = counted(providers, modules)
-		for _, e := range all {
+		if key := keyOf(query); key != "" && len(all) == 0 {
+			all = p.signedBy(k, who, key)
+			v.Total = cmp.Or(counted(len(all), 0), "Press Enter to search for the key")
+		}
+		for _, e := range all[:min(len(all), suggestedEntries)] {
 			v.Found = append(v.Found, suggestionView{e.What(), e.String(), e.Page()})
 		}
 	}
