@@ -58,7 +58,7 @@ func TestModuleManual(t *testing.T) {
 		}
 		b.audit("module-manual")
 		b.do(chromedp.Click(chromedp.CSS(`.prose a[href^="?part="]`)), chromedp.WaitReady(chromedp.CSS(`.parts li a[aria-current]`)))
-		b.wantText("README of modules/subnet", "Inputs of modules/subnet 1", "cidr")
+		b.wantText("Readme of modules/subnet", "Inputs of modules/subnet 1", "cidr")
 		b.audit("module-part")
 		b.open(at + "?since=9.9.9")
 		b.wantText("There is no version 9.9.9 to compare with.")

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -106,7 +105,7 @@ func (c *Catalog) fetchListing(ctx context.Context, up *upstream, item *Item) (*
 	var omitted []withheld
 	if err == nil {
 		omitted, _ = c.judge(ctx, up, tags)
-		item.added = c.added(up, tags)
+		item.added = up.added(tags)
 	}
 	if c.list(item, tags, omitted); err != nil {
 		return item, err
@@ -118,27 +117,16 @@ func (c *Catalog) fetchListing(ctx context.Context, up *upstream, item *Item) (*
 }
 
 // added returns when the registry's list of versions last gained a version, as far as the catalog has seen: now, if the previous
-// answer lacks one of the versions in tags. A first answer has nothing to be compared with. A record on disk that is too old to be served
-// is a previous answer, too.
-func (c *Catalog) added(up *upstream, tags tagList) time.Time {
-	var before []provider.Version
-	var added time.Time
-	switch last := up.last; {
-	case last != nil && (last.Err == nil || errors.Is(last.Err, ErrAbsent)):
-		before, added = last.Value.tags.versions, last.Value.added
-	case last == nil && c.disk != nil:
-		r, ok := c.disk.record(filepath.Join(c.disk.folder(up.subject), listName))
-		if !ok || r.Provider != pathOf(up.subject) {
-			return added
-		}
-		before, added = r.Versions, r.Added
-	default:
-		return added
-	}
-	if gains(before, tags.versions) {
+// answer lacks one of the versions in tags. A first answer has nothing to be compared with.
+func (up *upstream) added(tags tagList) time.Time {
+	last := up.last
+	switch {
+	case last == nil || last.Err != nil && !errors.Is(last.Err, ErrAbsent):
+		return time.Time{}
+	case gains(last.Value.tags.versions, tags.versions):
 		return time.Now().Round(0) // later, the clock on the wall decides whether this is in the future
 	}
-	return added
+	return last.Value.added
 }
 
 // gains reports whether the sorted list after has a version that the sorted list before lacks.

@@ -68,7 +68,7 @@ func TestManual(t *testing.T) {
 	b.pushFiles(net, "1.1.0-rc1", files)
 	c := b.serve(nil)
 	a := c.want(netPage, 200,
-		"2 inputs 1 output", "README Net It makes networks . See subnets , inputs and a picture.", "Inputs 2 Required name The name Type string Optional zones not null Type list(string) Default [&#34;a&#34;]",
+		"2 inputs 1 output", "Readme Net It makes networks . See subnets , inputs and a picture.", "Inputs 2 Required name The name Type string Optional zones not null Type list(string) Default [&#34;a&#34;]",
 		"Outputs 1 secret sensitive A secret", "Client &gt;= 1.6", "Provider hashicorp/aws &gt;= 5.0", "aws_vpc.this", "subnet 1 input, 0 outputs", "full 0 inputs, 0 outputs",
 		"Changes since 1.0.0 added input name can break callers changed input zones : default, nullable can break callers")
 	for _, want := range []string{`<a href="?part=modules%2Fsubnet" rel="nofollow noreferrer">subnets</a>`, `<a href="#doc-inputs" rel="nofollow noreferrer">inputs</a>`, `<h3 id="doc-net">Net</h3>`, `<div class="scroll" tabindex="0" role="group" aria-label="Table"><table>`} {
@@ -76,7 +76,7 @@ func TestManual(t *testing.T) {
 			t.Errorf("no %s in\n%s", want, a.body)
 		}
 	}
-	c.want(netPage+"?part=modules%2Fsubnet", 200, "README of modules/subnet Subnet", "Inputs of modules/subnet 1 Required cidr Type string", "It has no outputs.", "The inputs and outputs are the same.")
+	c.want(netPage+"?part=modules%2Fsubnet", 200, "Readme of modules/subnet Subnet", "Inputs of modules/subnet 1 Required cidr Type string", "It has no outputs.", "The inputs and outputs are the same.")
 	if a := c.want(netPage+"?part=modules%2Fsubnet", 200); !strings.Contains(a.body, "net/aws//modules/subnet&#34;") {
 		t.Error("the block to copy does not name the submodule")
 	}
@@ -122,7 +122,7 @@ func TestManualFails(t *testing.T) {
 	b.pushFiles(net, "2.1.0", map[string]string{"README.md": strings.Repeat("x", 5<<20), "main.tf": ""})
 	c := b.serve(nil)
 	c.want(netPage+"/1.0.0", 200, "are not shown: the zip is too large, or it is no zip.", "Digest sha256:")
-	c.want(netPage+"/2.0.0", 200, "The README is too long to be shown.", "That version cannot be read now.", "It has no inputs.")
+	c.want(netPage+"/2.0.0", 200, "The Readme is too long to be shown.", "That version cannot be read now.", "It has no inputs.")
 	c.want(netPage+"/2.1.0", 200, "Not read README.md: it has 5242880 bytes, more than are read", "The inputs and outputs are the same.")
 	b.pushFiles(net, "3.0.0", describedFiles())
 	b.lie("/blobs/", func(w http.ResponseWriter, _ *http.Request) {

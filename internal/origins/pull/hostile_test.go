@@ -161,6 +161,7 @@ func TestPushPanics(t *testing.T) {
 				t.Errorf("a client gets %v", err)
 			}
 			time.Sleep(refusedPause / 2)
+			synctest.Wait()
 		}
 		if got := log.String(); pushes != 1 || strings.Count(got, "msg=panic") != 1 || p.Pending() != 0 {
 			t.Errorf("%d pushes, %d pending\n%s", pushes, p.Pending(), got)
