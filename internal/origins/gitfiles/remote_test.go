@@ -243,11 +243,10 @@ func endless(texts ...string) func(http.ResponseWriter, *http.Request) bool {
 func TestEnds(t *testing.T) {
 	s := newServer(t)
 	s.repository("r", tree{"x": "x"})
-	for _, method := range []string{http.MethodGet, http.MethodPost} {
-		for _, begin := range []string{"", "0000", "00000008NAK\n0009\x01PACK"} {
-			if method == http.MethodGet && begin == "0000" {
-				continue // a whole list, of an empty repository
-			}
+	for method, begins := range map[string][]string{
+		http.MethodGet: {"", "001e# service=git-upload-pack\n"}, http.MethodPost: {"", "0000", "00000008NAK\n0009\x01PACK"},
+	} {
+		for _, begin := range begins {
 			ctx, cancel := context.WithCancelCause(t.Context())
 			reason := errors.New("enough")
 			s.before = func(w http.ResponseWriter, r *http.Request) bool {
