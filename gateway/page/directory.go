@@ -155,6 +155,7 @@ func (d *directory) known(ctx context.Context) *index { return d.within(ctx, lis
 // now is like known, but does not wait for the registry's list.
 func (d *directory) now(ctx context.Context) *index { return d.within(ctx, summaryPatience) }
 
+// within returns the known names, and waits at most patience for the registry's list.
 func (d *directory) within(ctx context.Context, patience time.Duration) *index {
 	list := d.listed(ctx, patience)
 	if i := d.current(list); i != nil {

@@ -83,8 +83,8 @@ func TestNewestFirstWithoutTimesOfPushes(t *testing.T) {
 	}
 }
 
-// TestNewestFirstIsBounded shows that one view reads at most a hundred entries that it does not show, that the next view reads more,
-// that no entry is read again for its date, and that counts and reads are only of what the client may read.
+// TestNewestFirstIsBounded shows that one view reads at most a hundred entries that it does not show. The next view reads others.
+// Counts and reads are only of what the client may read.
 func TestNewestFirstIsBounded(t *testing.T) {
 	b := newBench(t)
 	const most, shown, count = 100, 25, 180

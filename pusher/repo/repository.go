@@ -236,10 +236,10 @@ func ReadComplete(ctx context.Context, store artifact.ReferenceFetcher, of subje
 	return artifact.ReadTagged(ctx, store, of, v, tag)
 }
 
-// ProbeOwner reads the newest of the given versions with the function read, which also reports whether a version
-// names its owner. It returns [ErrOccupied] if one of them belongs to another provider, module or version than it should: a is
-// the repository's provider or module. tag is the tag that the caller is about to write. forbidden is not nil if ProbeOwner could read none of the versions because
-// a policy of the registry forbids it.
+// ProbeOwner reads the newest of the given versions of a with the function read, which also reports whether a version names
+// its owner. It returns [ErrOccupied] if a version's tag names content of another provider, module or version. tag is the tag
+// that the caller is about to write. forbidden is not nil if ProbeOwner could read none of the versions because a policy of
+// the registry forbids it.
 func (w *Writer) ProbeOwner(ctx context.Context, tag ociaddr.Tag, versions []provider.Version, a subject.Address, read func(provider.Version) (named bool, err error)) (forbidden, err error) {
 	slices.Reverse(versions)
 	probes, invalid := 0, false
